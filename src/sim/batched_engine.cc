@@ -112,23 +112,17 @@ void BatchedEngine::run(const KeepGoing& keep_going) {
   }
 }
 
-std::uint64_t BatchedEngine::unnamed_tokens_of(const Run& run) const {
-  std::uint64_t named = 0;
-  for (const ContextId id : run.path) named += contexts_.all()[id].tokens;
-  return std::max<std::uint64_t>(request_of(run).input_tokens, named) - named;
-}
-
 // The next that came, if it fits beside those that run.
 bool BatchedEngine::admit() {
   if (!one_waits() || running_.size() >= batching_.sequences_max) return false;
   const TraceRequest& request = trace_.requests[next_];
   Run run{.request = next_,
-          .path = contexts_.path(trace_, request),
+          .prompt = contexts_.prompt(trace_, request),
           .served = {},
           .answer_left = std::max(request.output_tokens, 1u)};
-  const std::vector<Served::Part> cached = pool_.find(run.path);
+  const std::vector<Served::Part> cached = pool_.find(run.prompt.path);
   run.cached = cached.size();
-  const auto cached_path = std::span(run.path).first(run.cached);
+  const auto cached_path = std::span(run.prompt.path).first(run.cached);
   run.reserved_bytes =
       (std::uint64_t{request.input_tokens} + request.output_tokens) * options_.hardware.kv_bytes_per_token;
   for (const ContextId id : cached_path) run.reserved_bytes -= pool_.bytes(id);
@@ -176,10 +170,10 @@ void BatchedEngine::look_up(Run& run, std::span<const Served::Part> cached) {
   }
   backlog.slowdown = slowdown();
   backlog.compute_s *= backlog.slowdown;
-  run.served = engine_.look_up(run.path, now_s_, cached, waits);
+  run.served = engine_.look_up(run.prompt, now_s_, cached, waits);
   const std::uint64_t input = request_of(run).input_tokens;
   // A step gives the first token, whatever was found.
-  run.to_compute = std::max<std::uint64_t>(run.served.computed_tokens + unnamed_tokens_of(run), 1);
+  run.to_compute = std::max<std::uint64_t>(run.served.computed_tokens, 1);
   run.known_tokens = std::max(input, run.to_compute) - run.to_compute;
   run.decode_s = run.served.decode_s;
   run.loaded_at_s = now_s_;
@@ -199,8 +193,8 @@ void BatchedEngine::read(std::size_t tier, double seconds) {
 void BatchedEngine::look_again(Run& run) {
   if (run.begun || std::ranges::any_of(run.served.parts, [](const auto& part) { return part.tier.has_value(); }))
     return;
-  const std::vector<Served::Part> cached = pool_.find(run.path);
-  const auto more = std::span(run.path).subspan(run.cached, cached.size() - run.cached);
+  const std::vector<Served::Part> cached = pool_.find(run.prompt.path);
+  const auto more = std::span(run.prompt.path).subspan(run.cached, cached.size() - run.cached);
   pool_.share(more, run.reserved_bytes);
   run.cached = cached.size();
   look_up(run, cached);
@@ -220,7 +214,7 @@ bool BatchedEngine::step() {
   }
   std::erase_if(running_, [&](const Run& run) {
     const bool done = run.answer_left == 0;
-    if (done) pool_.end(std::span(run.path).first(run.cached), run.reserved_bytes);
+    if (done) pool_.end(std::span(run.prompt.path).first(run.cached), run.reserved_bytes);
     return done;
   });
   return true;
@@ -274,16 +268,13 @@ void BatchedEngine::first_token(Run& run) {
   run.answered = true;
   --run.answer_left;
   const bool counted = run.request >= options_.warm_requests;
-  const std::vector<std::uint64_t> moved = engine_.finish(run.path, run.served, now_s_, counted);
+  const std::vector<std::uint64_t> moved = engine_.finish(run.prompt.path, run.served, now_s_, counted);
   for (std::size_t tier = 0; tier < moved.size(); ++tier) {
     read(tier, static_cast<double>(moved[tier]) / options_.hardware.tiers[tier].read_bytes_per_s);
   }
-  run.cached = pool_.insert(run.path, run.cached, run.served, run.reserved_bytes);
-  for (const ContextId id : std::span(run.path).first(run.cached)) engine_.in_pool(id, true, now_s_);
-  if (counted) {
-    ttfts_.push_back(now_s_ - request_of(run).arrival_s);
-    unnamed_tokens_ += unnamed_tokens_of(run);
-  }
+  run.cached = pool_.insert(run.prompt.path, run.cached, run.served, run.reserved_bytes);
+  for (const ContextId id : std::span(run.prompt.path).first(run.cached)) engine_.in_pool(id, true, now_s_);
+  if (counted) ttfts_.push_back(now_s_ - request_of(run).arrival_s);
   for (Run& other : running_) look_again(other);
 }
 

@@ -74,16 +74,14 @@ class BatchedEngine {
 
   // Of the counted requests, as they were answered.
   std::vector<double> take_ttfts() { return std::move(ttfts_); }
-  // Tokens of their prompts that are in no block that the trace names.
-  std::uint64_t unnamed_tokens() const { return unnamed_tokens_; }
   // Share of the time, from when the first of them began to the last answer's end, that the engine worked.
   double busy() const { return now_s_ > counted_from_s_ ? busy_s_ / (now_s_ - counted_from_s_) : 0; }
 
  private:
   struct Run {
     std::uint32_t request = 0;
-    std::vector<ContextId> path;
-    std::size_t cached = 0;  // contexts of the path, from its front, that it uses of the pool
+    Prompt prompt;
+    std::size_t cached = 0;  // contexts of its path, from the front, that it uses of the pool
     std::uint64_t reserved_bytes = 0;
     Served served;
     double loaded_at_s = 0, decode_s = 0;            // when the tiers have read; what is to be decoded then
@@ -93,7 +91,6 @@ class BatchedEngine {
   };
 
   const TraceRequest& request_of(const Run& run) const { return trace_.requests[run.request]; }
-  std::uint64_t unnamed_tokens_of(const Run& run) const;
   bool admit();
   void look_up(Run& run, std::span<const Served::Part> cached);
   void look_again(Run& run);
@@ -120,7 +117,6 @@ class BatchedEngine {
   std::vector<double> tier_free_s_;  // by tier: when it has read what was asked of it
   std::uint32_t next_ = 0;           // of the trace's requests
   double now_s_ = 0, busy_s_ = 0, counted_from_s_ = 0;
-  std::uint64_t unnamed_tokens_ = 0;
   std::vector<double> ttfts_;
 };
 

@@ -1,6 +1,7 @@
 #include "sim/contexts.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace shale {
 
@@ -37,14 +38,16 @@ Contexts::Contexts(const Trace& trace) : of_block_(trace.unique_blocks(), kNoCon
   }
 }
 
-std::vector<ContextId> Contexts::path(const Trace& trace, const TraceRequest& request) const {
+Prompt Contexts::prompt(const Trace& trace, const TraceRequest& request) const {
   std::vector<ContextId> path;
-  if (request.prompt_blocks == 0) return path;
-  for (ContextId id = of_block_[trace.prompt(request).back()]; id != kNoContext; id = contexts_[id].parent) {
+  std::uint64_t named = 0;
+  ContextId id = request.prompt_blocks > 0 ? of_block_[trace.prompt(request).back()] : kNoContext;
+  for (; id != kNoContext; id = contexts_[id].parent) {
     path.push_back(id);
+    named += contexts_[id].tokens;
   }
   std::ranges::reverse(path);
-  return path;
+  return {std::move(path), std::max<std::uint64_t>(request.input_tokens, named) - named};
 }
 
 }  // namespace shale

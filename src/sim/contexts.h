@@ -20,13 +20,18 @@ struct Context {
   std::uint32_t tokens = 0;
 };
 
+// A request's prompt: contexts from the root side, then tokens in no block that the trace names.
+struct Prompt {
+  std::vector<ContextId> path;
+  std::uint64_t unnamed_tokens = 0;
+};
+
 class Contexts {
  public:
   explicit Contexts(const Trace& trace);
 
   std::span<const Context> all() const { return contexts_; }
-  // The contexts that a request's prompt is made of, root side first.
-  std::vector<ContextId> path(const Trace& trace, const TraceRequest& request) const;
+  Prompt prompt(const Trace& trace, const TraceRequest& request) const;
 
  private:
   std::vector<Context> contexts_;

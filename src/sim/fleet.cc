@@ -23,7 +23,7 @@ constexpr std::uint32_t kNoEngine = ~std::uint32_t{0};
 struct Waiting {
   double arrival_s = 0;
   double estimate_s = 0;  // when it was sent
-  std::vector<ContextId> path;
+  Prompt prompt;
 };
 
 struct Running {
@@ -72,7 +72,7 @@ class Fleet {
       if (keep_going && arrived_ % kRequestsBetweenLooks == 0 && !keep_going(arrived_)) break;
       const double now_s = request.arrival_s / options_.speed;
       end_until(now_s);
-      arrive({now_s, 0, contexts_.path(trace_, request)}, now_s);
+      arrive({now_s, 0, contexts_.prompt(trace_, request)}, now_s);
     }
     end_until(std::numeric_limits<double>::infinity());
     return result();
@@ -95,7 +95,7 @@ class Fleet {
   std::uint32_t least_loaded() const;
   std::uint32_t by_prefix(std::span<const ContextId> path) const;
   std::uint32_t by_overlap(std::span<const ContextId> path) const;
-  double first_token_s(const Seat& seat, std::span<const ContextId> path, double now_s) const;
+  double first_token_s(const Seat& seat, const Prompt& prompt, double now_s) const;
   FleetResult result();
 
   const Trace& trace_;
@@ -161,11 +161,11 @@ void Fleet::arrive(Waiting request, double now_s) {
   Seat& seat = seats_[index];
   ++arrived_;
   ++seat.sent;
-  for (const ContextId id : request.path) sent_to_[id] = index;
+  for (const ContextId id : request.prompt.path) sent_to_[id] = index;
   if (options_.engine.servers == 0 || !full(seat) || options_.scheduling == EngineScheduling::kSrpt) {
     return begin(index, request, now_s);
   }
-  request.estimate_s = seat.engine->estimate_s(request.path, now_s);
+  request.estimate_s = seat.engine->estimate_s(request.prompt, now_s);
   seat.waiting_s += request.estimate_s;
   seat.waiting.push_back(std::move(request));
 }
@@ -173,7 +173,7 @@ void Fleet::arrive(Waiting request, double now_s) {
 void Fleet::begin(std::uint32_t index, const Waiting& request, double now_s) {
   Seat& seat = seats_[index];
   const std::uint64_t computed = seat.engine->counts().tokens_computed;
-  const double service_s = seat.engine->serve(request.path, now_s).seconds;
+  const double service_s = seat.engine->serve(request.prompt, now_s).seconds;
   busy_s_ += service_s;
   const double steps =
       std::ceil(static_cast<double>(seat.engine->counts().tokens_computed - computed) / options_.step_tokens);
@@ -206,16 +206,16 @@ std::uint32_t Fleet::choose(const Waiting& request, double now_s) const {
     case FleetRouter::kRoundRobin:
       return static_cast<std::uint32_t>(arrived_ % seats_.size());
     case FleetRouter::kPrefix:
-      return by_prefix(request.path);
+      return by_prefix(request.prompt.path);
     case FleetRouter::kOverlap:
-      return by_overlap(request.path);
+      return by_overlap(request.prompt.path);
     case FleetRouter::kEvents:
       break;
   }
   std::uint32_t best = least_loaded();
-  double best_s = first_token_s(seats_[best], request.path, now_s);
+  double best_s = first_token_s(seats_[best], request.prompt, now_s);
   for (std::uint32_t i = 0; i < seats_.size(); ++i) {
-    const double seconds = first_token_s(seats_[i], request.path, now_s);
+    const double seconds = first_token_s(seats_[i], request.prompt, now_s);
     if (seconds < best_s) {
       best = i;
       best_s = seconds;
@@ -248,8 +248,8 @@ std::uint32_t Fleet::by_overlap(std::span<const ContextId> path) const {
   return static_cast<std::uint32_t>(best - seats_.begin());
 }
 
-double Fleet::first_token_s(const Seat& seat, std::span<const ContextId> path, double now_s) const {
-  const double servers = options_.engine.servers, estimate_s = seat.engine->estimate_s(path, now_s);
+double Fleet::first_token_s(const Seat& seat, const Prompt& prompt, double now_s) const {
+  const double servers = options_.engine.servers, estimate_s = seat.engine->estimate_s(prompt, now_s);
   double waits_s = 0;
   if (servers > 0 && full(seat)) {
     if (options_.scheduling == EngineScheduling::kFcfs) {

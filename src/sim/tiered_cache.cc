@@ -17,7 +17,6 @@ namespace {
 struct Times {
   std::vector<double> ttfts;
   double busy = 0;
-  std::uint64_t unnamed_tokens = 0;  // computed as well
 };
 
 // On servers of which each serves one request at a time; without any nobody waits.
@@ -32,7 +31,7 @@ Times serve_alone(const Trace& trace, const Contexts& contexts, const TieredOpti
     if (keep_going && i % kRequestsBetweenLooks == 0 && !keep_going(i)) break;
     const double now_s = free_s.empty() ? request.arrival_s : std::max(request.arrival_s, free_s.top());
     if (i > 0 && i == options.warm_requests) from_s = now_s;
-    const double service_s = engine.serve(contexts.path(trace, request), now_s).seconds;
+    const double service_s = engine.serve(contexts.prompt(trace, request), now_s).seconds;
     if (!free_s.empty()) {
       free_s.pop();
       free_s.push(now_s + service_s);
@@ -53,7 +52,7 @@ Times serve_together(const Trace& trace, const Contexts& contexts, const TieredO
                      const KeepGoing& keep_going) {
   BatchedEngine batched(trace, contexts, options, engine);
   batched.run(keep_going);
-  return {batched.take_ttfts(), batched.busy(), batched.unnamed_tokens()};
+  return {batched.take_ttfts(), batched.busy()};
 }
 
 }  // namespace
@@ -69,8 +68,6 @@ Result<TieredResult> simulate_tiers(const Trace& trace, const TieredOptions& opt
   TieredEngine engine(contexts, options, setup);
   Times times = (options.batching ? serve_together : serve_alone)(trace, contexts, options, engine, keep_going);
   TieredResult result = engine.counts();
-  result.tokens += times.unnamed_tokens;
-  result.tokens_computed += times.unnamed_tokens;
   if (!times.ttfts.empty()) {
     const auto requests = static_cast<double>(times.ttfts.size());
     result.quality = engine.quality_sum() / static_cast<double>(result.requests);

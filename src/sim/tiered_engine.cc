@@ -171,11 +171,18 @@ std::vector<TieredEngine::Read> TieredEngine::reads_that_pay(std::span<const Con
   return reads;
 }
 
-double TieredEngine::estimate_s(std::span<const ContextId> path, double now_s) const {
-  const std::vector<Read> reads = reads_that_pay(path, now_s, {});
-  double seconds = 0;
+// Of computing what is in no block, behind all contexts.
+double TieredEngine::unnamed_s(const Prompt& prompt) const {
+  if (prompt.path.empty()) return options_.hardware.prefill_s(prompt.unnamed_tokens, 0);
+  const Context& last = contexts_.all()[prompt.path.back()];
+  return options_.hardware.prefill_s(prompt.unnamed_tokens, last.first_token + last.tokens);
+}
+
+double TieredEngine::estimate_s(const Prompt& prompt, double now_s) const {
+  const std::vector<Read> reads = reads_that_pay(prompt.path, now_s, {});
+  double seconds = unnamed_s(prompt);
   for (const Read& read : reads) seconds += read.seconds;
-  for (const ContextId id : path.subspan(reads.size())) seconds += recompute_s(id);
+  for (const ContextId id : std::span(prompt.path).subspan(reads.size())) seconds += recompute_s(id);
   return seconds;
 }
 
@@ -188,14 +195,16 @@ std::uint64_t TieredEngine::private_tokens(std::span<const ContextId> path) cons
   return tokens;
 }
 
-Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std::span<const Served::Part> pooled,
+Served TieredEngine::look_up(const Prompt& prompt, double now_s, std::span<const Served::Part> pooled,
                              const Waits& waits) {
   now_s_ = now_s;
-  discover(path);
+  discover(prompt.path);
   Served served{.parts = {pooled.begin(), pooled.end()},
                 .pooled = pooled.size(),
-                .transfer_s = std::vector<double>(tiers().size())};
-  const auto rest = path.subspan(pooled.size());
+                .unnamed_tokens = prompt.unnamed_tokens,
+                .transfer_s = std::vector<double>(tiers().size()),
+                .computed_tokens = prompt.unnamed_tokens};
+  const auto rest = std::span(prompt.path).subspan(pooled.size());
   const std::vector<Read> reads = reads_that_pay(rest, now_s_, waits);
   for (std::size_t i = 0; i < reads.size(); ++i) {
     const Read& read = reads[i];
@@ -214,19 +223,20 @@ Served TieredEngine::look_up(std::span<const ContextId> path, double now_s, std:
     served.computed_tokens += contexts_.all()[id].tokens;
     served.seconds += recompute_s(id);
   }
+  served.seconds += unnamed_s(prompt);
   return served;
 }
 
-Served TieredEngine::serve(std::span<const ContextId> path, double now_s) {
-  Served served = look_up(path, now_s);
-  count(path, served);
-  keep(path, served, now_s + served.seconds);
+Served TieredEngine::serve(const Prompt& prompt, double now_s) {
+  Served served = look_up(prompt, now_s);
+  count(prompt.path, served);
+  keep(prompt.path, served, now_s + served.seconds);
   return served;
 }
 
 void TieredEngine::count(std::span<const ContextId> path, const Served& served) {
-  double weighted = 0;
-  std::uint64_t prompt_tokens = 0;
+  std::uint64_t prompt_tokens = served.unnamed_tokens;
+  double weighted = static_cast<double>(prompt_tokens);
   for (std::size_t i = 0; i < path.size(); ++i) {
     const Served::Part& part = served.parts[i];
     const std::uint64_t tokens = contexts_.all()[path[i]].tokens;

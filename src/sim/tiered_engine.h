@@ -26,8 +26,9 @@ struct Served {
     double quality = 1;
     bool exact = true;  // what is lossy may be worth as much
   };
-  std::vector<Part> parts;         // of its contexts
-  std::size_t pooled = 0;          // of them, from the front, lie in the engine's own pool
+  std::vector<Part> parts;  // of its contexts
+  std::size_t pooled = 0;   // of them, from the front, lie in the engine's own pool
+  std::uint64_t unnamed_tokens = 0;
   std::vector<double> transfer_s;  // by tier
   double decode_s = 0;
   std::uint64_t computed_tokens = 0;
@@ -47,18 +48,18 @@ class TieredEngine final : public PlacementBackend {
   TieredEngine(const Contexts& contexts, const TieredOptions& options, const TieredSetup& setup,
                SharedStore* shared = nullptr);
 
-  // A request with these contexts begins, at a time that never goes back, and is served.
-  Served serve(std::span<const ContextId> path, double now_s);
+  // A request with this prompt begins, at a time that never goes back, and is served.
+  Served serve(const Prompt& prompt, double now_s);
   // The same in two: what a request would be served from. The first of its contexts lie in the engine's own pool, as
   // these say.
-  Served look_up(std::span<const ContextId> path, double now_s, std::span<const Served::Part> pooled = {},
+  Served look_up(const Prompt& prompt, double now_s, std::span<const Served::Part> pooled = {},
                  const Waits& waits = {});
   // It was served so: what was computed is stored. Bytes by tier that moves read for that.
   std::vector<std::uint64_t> finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted);
   // Whether a context lies in the engine's own pool from now on.
   void in_pool(ContextId id, bool cached, double now_s);
   // What `serve` would answer now.
-  double estimate_s(std::span<const ContextId> path, double now_s) const;
+  double estimate_s(const Prompt& prompt, double now_s) const;
   // Tokens at the beginning that lie in tiers of its own.
   std::uint64_t private_tokens(std::span<const ContextId> path) const;
 
@@ -95,6 +96,7 @@ class TieredEngine final : public PlacementBackend {
     const Context& context = contexts_.all()[id];
     return options_.hardware.prefill_s(context.tokens, context.first_token);
   }
+  double unnamed_s(const Prompt& prompt) const;
   const Candidate& placed(ContextId id) const { return state_.placed(*prefixes_[id].slot); }
   // Its uncompressed KV lies somewhere, where it is placed so: it can become any configuration.
   bool has_source(ContextId id, const Candidate& at) const {

@@ -45,7 +45,8 @@ std::uint64_t loaded(const FleetResult& result) {
 
 TEST(SimulateFleet, OneEngineIsWhatSimulateTiersSays) {
   for (std::uint32_t seed = 1; seed <= 3; ++seed) {
-    const Trace trace = random_trace(seed, 300);
+    Trace trace = random_trace(seed, 300);
+    for (std::uint32_t i = 0; i < 300; i += 3) trace.requests[i].input_tokens += i % 5;  // in no block
     for (const char* planner : {"prefill", "lru", "lfu", "shale"}) {
       for (const std::uint32_t servers : {0u, 1u, 3u}) {
         for (const FleetRouter router :
@@ -55,6 +56,7 @@ TEST(SimulateFleet, OneEngineIsWhatSimulateTiersSays) {
           const TieredResult one = simulate_tiers(trace, options.engine).value();
           const FleetResult all = run(trace, options);
           EXPECT_EQ(all.all.tokens_loaded, one.tokens_loaded) << planner;
+          EXPECT_EQ(all.all.tokens, one.tokens);
           EXPECT_EQ(all.all.tokens_computed, one.tokens_computed);
           EXPECT_NEAR(all.all.ttft_mean_s, one.ttft_mean_s, 1e-9);
           EXPECT_NEAR(all.all.ttft.p99, one.ttft.p99, 1e-9);

@@ -39,10 +39,10 @@ TEST(Contexts, AreTheRunsThatNoPromptEntersLeavesOrEndsIn) {
   const Trace trace = make_trace({{.ids = {1, 2, 3, 4}}, {.ids = {1, 2, 5}}, {.ids = {1, 2}}, {.ids = {6, 7}}}, 4);
   const Contexts contexts(trace);
   EXPECT_EQ(sums(trace), (std::vector<std::uint64_t>{8, 8, 4, 8}));
-  EXPECT_EQ(contexts.path(trace, trace.requests[0]), (std::vector<ContextId>{0, 1}));
-  EXPECT_EQ(contexts.path(trace, trace.requests[1]), (std::vector<ContextId>{0, 2}));
-  EXPECT_EQ(contexts.path(trace, trace.requests[2]), (std::vector<ContextId>{0}));
-  EXPECT_EQ(contexts.path(trace, trace.requests[3]), (std::vector<ContextId>{3}));
+  EXPECT_EQ(contexts.prompt(trace, trace.requests[0]).path, (std::vector<ContextId>{0, 1}));
+  EXPECT_EQ(contexts.prompt(trace, trace.requests[1]).path, (std::vector<ContextId>{0, 2}));
+  EXPECT_EQ(contexts.prompt(trace, trace.requests[2]).path, (std::vector<ContextId>{0}));
+  EXPECT_EQ(contexts.prompt(trace, trace.requests[3]).path, (std::vector<ContextId>{3}));
   EXPECT_EQ(contexts.all()[2].first_token, 8);
   EXPECT_EQ(contexts.all()[2].parent, 0);
 }
@@ -63,6 +63,17 @@ TEST(SimulateTiers, LoadsWhatItStoredAndComputesTheRest) {
   EXPECT_DOUBLE_EQ(result.ttft.p50, 0.001 + 0.08 + 4);
   EXPECT_DOUBLE_EQ(result.ttft_mean_s, (8 + 0.001 + 0.08 + 4) / 2);
   EXPECT_DOUBLE_EQ(result.quality, 1);
+}
+
+TEST(SimulateTiers, ComputesWhatIsInNoBlock) {
+  Trace trace =
+      make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2}}, {.arrival_s = 2, .ids = {}}}, 4);
+  trace.requests[1].input_tokens = 11;
+  trace.requests[2].input_tokens = 2;
+  const TieredResult result = run(trace, {.hardware = machine(kUnlimited), .planner = "lru"});
+  EXPECT_EQ(result.tokens, 8u + 11 + 2);
+  EXPECT_EQ(result.tokens_computed, 8u + 3 + 2);
+  EXPECT_DOUBLE_EQ(result.ttft_mean_s, (8 + (0.001 + 0.08 + 3) + 2) / 3);
 }
 
 TEST(SimulateTiers, LoadsWhatIsDearWhereMoreFollows) {
