@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <list>
+#include <map>
 #include <vector>
 
 #include "sim/contexts.h"
@@ -52,9 +54,7 @@ class SharedStore {
   }
   void transfer(std::uint64_t bytes, double now_s) {
     busy_until_s_ = now_s + transfer_s(bytes, now_s);
-    const auto window = static_cast<std::size_t>(now_s / kWindowS);
-    if (window >= windows_.size()) windows_.resize(window + 1);
-    windows_[window] += bytes;
+    peak_bytes_ = std::max(peak_bytes_, windows_[std::floor(now_s / kWindowS)] += bytes);
     bytes_moved_ += bytes;
     ++transfers_;
   }
@@ -64,9 +64,7 @@ class SharedStore {
   std::uint64_t bytes_moved() const { return bytes_moved_; }
   std::uint64_t transfers() const { return transfers_; }
   // Bytes a second over the busiest ten seconds.
-  double peak_bytes_per_s() const {
-    return windows_.empty() ? 0 : static_cast<double>(*std::ranges::max_element(windows_)) / kWindowS;
-  }
+  double peak_bytes_per_s() const { return static_cast<double>(peak_bytes_) / kWindowS; }
 
  private:
   static constexpr double kWindowS = 10, kBehindMaxS = 1;
@@ -90,7 +88,8 @@ class SharedStore {
   std::vector<Kept> kept_;       // by ContextId
   std::list<ContextId> recent_;  // those expected, most recently put or used first
   double busy_until_s_ = 0;
-  std::vector<std::uint64_t> windows_;  // bytes
+  std::map<double, std::uint64_t> windows_;  // bytes, by the window's number; a trace's times may be far apart
+  std::uint64_t peak_bytes_ = 0;             // of any
   std::uint64_t bytes_stored_ = 0, bytes_evicted_ = 0, bytes_moved_ = 0, transfers_ = 0;
 };
 

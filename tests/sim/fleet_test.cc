@@ -258,6 +258,14 @@ TEST(SimulateFleet, ANetworkThatIsTooNarrowIsTheLimit) {
   EXPECT_GT(narrow.all.tokens_computed, wide.all.tokens_computed);  // computing is sooner than waiting for it
 }
 
+TEST(SimulateFleet, TimesMayBeFarApart) {
+  const Trace trace = make_trace(
+      {{.arrival_s = 0, .ids = {1}}, {.arrival_s = 25, .ids = {2, 3}}, {.arrival_s = 1e18, .ids = {4}}}, 100);
+  const FleetResult result = run(trace, fleet(1, FleetRouter::kEvents));
+  EXPECT_EQ(result.network_bytes, 4u * 100 * 100);
+  EXPECT_DOUBLE_EQ(result.network_peak_bytes_per_s, 2 * 100 * 100 / 10.0);
+}
+
 TEST(SimulateFleet, RefusesWhatMakesNoSense) {
   const Trace trace = random_trace(1, 10);
   const auto refused = [&](const std::function<void(FleetOptions&)>& change) {
