@@ -6,7 +6,8 @@
 //     {"t": 30.5, "type": "subagent", "tool_tokens": 8306, "system_tokens": 735, "requests": […]}, …]}
 //
 // Sessions that overlap are merged by time, so they are in memory together: their runs of ids, and the path of each
-// stream's next request.
+// stream's next request. A line of a few runs may stand for millions of blocks: how many, is bounded before they are
+// made.
 #include <queue>
 
 #include "trace/formats.h"
@@ -32,6 +33,7 @@ class SessionReader final : public LineTraceReader {
   struct Stream {
     double session_s;     // when its session starts
     std::uint64_t order;  // streams in the file's order, for equal times
+    std::uint64_t blocks_max;
     std::unique_ptr<SessionWalk> walk;
 
     double time_s() const { return session_s + walk->time_s(); }
@@ -51,6 +53,7 @@ class SessionReader final : public LineTraceReader {
     SHALE_ASSIGN(request.arrival_s, arrival(stream.time_s(), lines_.line().data()));
     stream.walk->next(request);
     if (stream.walk->at_end()) {
+      open_blocks_ -= stream.blocks_max;
       streams_.pop_back();
     } else {
       std::push_heap(streams_.begin(), streams_.end(), Later());
@@ -62,8 +65,14 @@ class SessionReader final : public LineTraceReader {
   Status open_session() {
     for (SessionStream& stream : session_.streams) {
       if (stream.requests.empty()) continue;
+      open_blocks_ += stream.blocks_max;
+      if (open_blocks_ > options_.limits.open_blocks_max) {
+        return fail(ErrorCode::kFull,
+                    "{}:{}: sessions that overlap have more than {} blocks; cut the trace, or start them farther apart",
+                    lines_.file(), lines_.number(), options_.limits.open_blocks_max);
+      }
       streams_.push_back(
-          {next_start_s_, opened_streams_++,
+          {next_start_s_, opened_streams_++, stream.blocks_max,
            std::make_unique<SessionWalk>(std::move(stream), sessions_, block_tokens_, options_.sessions.sharing)});
       std::push_heap(streams_.begin(), streams_.end(), Later());
     }
@@ -88,7 +97,7 @@ class SessionReader final : public LineTraceReader {
   std::vector<Stream> streams_;  // a heap, the one with the earliest request in front
   Session session_;              // read ahead
   double next_start_s_ = 0;
-  std::uint64_t sessions_ = 0, opened_streams_ = 0;
+  std::uint64_t sessions_ = 0, opened_streams_ = 0, open_blocks_ = 0;
   bool has_session_ = false;
 };
 

@@ -29,6 +29,7 @@ struct SessionStream {
   std::uint32_t tool_tokens = 0, system_tokens = 0;
   std::vector<SessionRequest> requests;
   std::vector<SessionRun> runs;
+  std::uint64_t blocks_max = 0;  // of a request: what walking it needs in memory
 };
 
 struct Session {

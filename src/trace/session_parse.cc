@@ -149,6 +149,7 @@ class SessionParser {
         return json_.fail_at(places[kNew], "the request has more than {} blocks", options_.limits.request_blocks_max);
       }
     }
+    to.blocks_max = std::max(to.blocks_max, blocks);
     counts_.push_back({blocks, request.input_tokens, places[kInput]});
     request.first_run = static_cast<std::uint32_t>(to.runs.size());
     request.runs = static_cast<std::uint32_t>(runs.size());

@@ -65,7 +65,8 @@ struct SessionOptions {
 struct TraceLimits {
   std::uint64_t line_bytes_max = std::uint64_t{256} << 20;
   std::uint64_t request_blocks_max = std::uint64_t{16} << 20;
-  std::uint64_t blocks_max = std::uint64_t{1} << 31;  // of all requests of a loaded trace, 4 bytes each
+  std::uint64_t blocks_max = std::uint64_t{1} << 31;       // of all requests of a loaded trace, 4 bytes each
+  std::uint64_t open_blocks_max = std::uint64_t{1} << 28;  // of the longest requests of sessions that overlap, 8 each
 };
 
 using Tokenize = std::function<Result<std::vector<std::int32_t>>(std::string_view text)>;

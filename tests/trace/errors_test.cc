@@ -187,6 +187,20 @@ TEST_F(TraceErrorTest, LimitsAreKept) {
   EXPECT_THAT(trace.error().message, HasSubstr("request 2 exceeds 3 blocks"));
 }
 
+TEST_F(TraceErrorTest, SessionsThatOverlapShareALimit) {
+  const std::string session =
+      R"({"block_size": 10, "requests": [{"t": 0, "in": 30, "out": 1, "keep": 0, "new": [[1, 3]]}]})"
+      "\n";
+  TraceOptions options;
+  options.limits.open_blocks_max = 5;
+  const auto together = load_trace(file(session + session), options);
+  ASSERT_FALSE(together);
+  EXPECT_EQ(together.error().code, ErrorCode::kFull);
+  EXPECT_THAT(together.error().message, HasSubstr(":2: sessions that overlap have more than 5 blocks"));
+  options.sessions.starts = SessionStarts::kPoisson;
+  EXPECT_EQ(trace_of(session + session, options).requests.size(), 2u) << "one is at its end before the next starts";
+}
+
 TEST_F(TraceErrorTest, TheBlockSizeAskedForIsHeldTo) {
   TraceOptions options;
   options.block_tokens = 64;
