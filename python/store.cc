@@ -201,9 +201,11 @@ class Store {
   }
   int event_fd() const { return open()->event_fd(); }
   void flush() const {
-    const std::shared_ptr<kv::Store> store = open();
+    std::shared_ptr<kv::Store> store = open();
     const nb::gil_scoped_release others_run;
-    checked(store->flush());
+    const auto flushed = store->flush();
+    store.reset();  // which may close it
+    checked(flushed);
   }
   void close() {
     std::shared_ptr<kv::Store> store = std::move(store_);

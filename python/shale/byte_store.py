@@ -126,12 +126,13 @@ class _Set(_Transfer):
 
 class ByteStore:
     """`name_space` says what values must have in common to be used again. Names are text or bytes; buffers are anything
-    contiguous that numpy can read, and stay untouched by their owner until their batch has ended. A get ends after
+    contiguous that numpy can read, and stay untouched by their owner until their batch has ended. A name stands for values
+    of one length: a set with another one keeps what is there, until a get asks for the new length. A get ends after
     `timeout_s`, and so does a set when nothing has been stored for as long."""
 
     def __init__(self, name_space, tiers, *, tenant="", staging="256MiB", timeout_s=30.0):
         tiers = tiers if isinstance(tiers, str) else ",".join(tiers)
-        self._store = Store(f"bytes 1; {name_space}", tiers, layers=1, element="opaque", opaque_bytes=(_UNIT, 0),
+        self._store = Store(f"bytes 2; {name_space}", tiers, layers=1, element="opaque", opaque_bytes=(_UNIT, 0),
                             block_tokens=_BLOCK_TOKENS, staging_bytes=parse_size(staging), late=True)
         self._tenant, self._timeout_s = str(tenant), float(timeout_s)
         self._numbers = self._under_way = 0

@@ -297,6 +297,12 @@ class Worker:
         while self._saves and time.monotonic() < until:
             self._follow_saves()
             time.sleep(0.002)
-        for _, save, _, _ in self._saves:
+        for number, save, _, _ in self._saves:
             save.cancel()
+            if number is not None:
+                self._released.append(number)
         self._saves = []
+
+    def report_for(self, closed):
+        """What another worker, of caches that are gone, let go of and did not report."""
+        self._released += closed._released

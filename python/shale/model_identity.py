@@ -43,6 +43,13 @@ def named_weights(model):
     return digest.hexdigest()
 
 
+def stamps(path):
+    """Of the files in a folder, or of one file: when each was written. They change where it is written again."""
+    path = pathlib.Path(path)
+    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.exists() else []
+    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
 def _revisions(model):
     try:
         from huggingface_hub import constants, file_download

@@ -25,7 +25,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from .connector import Plan, Report, Scheduler, Worker
 from .connector_options import Options
-from .model_identity import identity, named_weights
+from .model_identity import identity, named_weights, stamps
 from .paged import PagedKv, learn_offsets
 from .store import Store
 from .vllm_metrics import ShaleMetrics, ShaleStats
@@ -147,7 +147,7 @@ class ShaleConnector(KVConnectorBase_V1):
             logger.warning("shale: requests whose blocks cannot be read will fail: set "
                            '"kv_load_failure_policy": "recompute"')
         self._worker = self._scheduler = None
-        self._adapters = {}  # by path: what names its weights
+        self._adapters = {}  # by path and stamps of its files: what names its weights
         self._since = b""
         self._pool = None
         if role == KVConnectorRole.SCHEDULER:
@@ -170,13 +170,16 @@ class ShaleConnector(KVConnectorBase_V1):
         attention = self._vllm_config.compilation_config.static_forward_context[self._geometry.layers[0]]
         self._layer_numbers = {name: number for number, name in enumerate(self._geometry.layers)}
         options = self._options
-        if self._worker:  # of caches that are gone
-            self._worker.close()
+        before = self._worker  # of caches that are gone
+        if before:
+            before.close()
         kv = PagedKv([_bits(cache) for cache in caches], _offsets(caches[0], attention, self._geometry))
         logger.info("shale: vLLM's blocks are %s", "read and written in place" if kv.in_place else "repacked")
         self._worker = Worker(self._store, kv, asynchronous=options.load == "async", method=options.method,
                               quality=1.0 if options.method == "full" else options.quality, floor=options.floor,
                               tenant=options.tenant, timeout_s=options.load_timeout_s)
+        if before:
+            self._worker.report_for(before)
 
     def bind_connector_metadata(self, connector_metadata, **_):
         super().bind_connector_metadata(connector_metadata)
@@ -242,13 +245,14 @@ class ShaleConnector(KVConnectorBase_V1):
         are not to be found, so that nothing is stored of it or looked up."""
         if lora is None:
             return b""
-        if lora.lora_path not in self._adapters:
+        known = (lora.lora_path, stamps(lora.lora_path))
+        if known not in self._adapters:
             try:
-                self._adapters[lora.lora_path] = bytes.fromhex(named_weights(lora.lora_path))
+                self._adapters[known] = bytes.fromhex(named_weights(lora.lora_path))
             except (ValueError, OSError) as error:
-                self._adapters[lora.lora_path] = None
+                self._adapters[known] = None
                 logger.warning("KV of the adapter '%s' is neither stored nor looked up: %s", lora.lora_name, error)
-        return self._adapters[lora.lora_path]
+        return self._adapters[known]
 
     def _unsalted(self, request):
         """Its keys as if it had no salt, which are those that exact blocks were saved under."""

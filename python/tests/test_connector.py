@@ -9,7 +9,7 @@ import pytest
 from shale import Load, Save, Store
 from shale.connector import Scheduler, Worker
 from shale.connector_options import Options
-from shale.model_identity import named_weights, weights_identity
+from shale.model_identity import named_weights, stamps, weights_identity
 from shale.paged import PagedKv, learn_offsets
 
 LAYERS, HEADS, DIM, BLOCK, BLOCKS = 3, 2, 32, 32, 24
@@ -426,6 +426,10 @@ def test_a_model_is_named_by_every_tensor(tmp_path):
         configuration.write_text(f'{{"rope_theta": {theta}}}')
         names.add(named_weights(tmp_path / "plain"))
     assert len(names) == 3, "the same weights, rotated in another way"
+    before = stamps(tmp_path / "plain")
+    assert before == stamps(tmp_path / "plain") and before != stamps(tmp_path / "same")
+    configuration.write_text("{}")
+    assert before != stamps(tmp_path / "plain") and stamps(tmp_path / "nowhere") == ()
 
 
 def test_what_was_not_added_or_is_forgotten_is_neither_looked_up_nor_saved():

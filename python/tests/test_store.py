@@ -226,6 +226,15 @@ def test_what_is_saved_with_a_pin_is_pinned_whoever_stored_it():
         assert store.unpin(keys) == 4 and store.remove(keys) == 4
 
 
+def test_a_pin_of_one_form_is_not_of_another():
+    keys = keys_of(0)
+    with open_store() as store:
+        store.save(keys, view_of(plain()), method="int8", quality=0.9).wait()
+        store.save(keys, view_of(plain()), pin=True).wait()
+        store.unpin(keys)
+        assert store.remove(keys) == 16 and store.lookup(keys, lossy=True).blocks == 0, "both forms"
+
+
 def test_a_load_outlives_its_store_and_a_closed_one_says_so():
     loaded, saved, keys = plain(), plain(), keys_of(0)
     store = open_store()

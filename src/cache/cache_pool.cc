@@ -25,12 +25,15 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::strin
     same->known = known;
     return;
   }
-  if (pooled.size() == kPooledMax) {
-    const Pooled& oldest = pooled.front();
-    store->in_pool(oldest.keys, 0, PoolNews::kForgotten, tenant_of(oldest.salt));
-    pooled.pop_front();
-  }
   pooled.push_back({std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), blocks, known});
+  if (pooled.size() <= kPooledMax) return;
+  const Pooled oldest = std::move(pooled.front());
+  pooled.pop_front();
+  std::ptrdiff_t others = 0;  // blocks of it that others hold
+  for (const Pooled& each : pooled) {
+    others = std::max(others, std::ranges::mismatch(oldest.keys, each.keys).in1 - oldest.keys.begin());
+  }
+  store->in_pool(oldest.keys, static_cast<std::uint32_t>(others), PoolNews::kForgotten, tenant_of(oldest.salt));
 }
 
 // What the pool has evicted since, it holds no more; a few chains a round.

@@ -76,8 +76,9 @@ void add_configuration(CLI::App& app) {
   const bool is_named = named && *named;
   const auto file = is_named ? std::filesystem::path(named) : user_folder("XDG_CONFIG_HOME", ".config") / "config.toml";
   // CLI11 passes over a file that it cannot read unless the option is required, which one that was read satisfies.
-  std::error_code ignored;
-  const bool required = is_named || std::filesystem::exists(file, ignored);
+  std::error_code error;
+  const bool there = std::filesystem::exists(file, error);  // false and no error where it is not
+  const bool required = is_named || there || error;
   app.set_config("--config", file.string(), "TOML file with options; read where it exists", required)
       ->type_name("FILE");
   app.allow_config_extras(CLI::config_extras_mode::error);

@@ -280,7 +280,10 @@ void TieredEngine::keep(std::span<const ContextId> path, const Served& served, d
   for (std::size_t i = 0; exact && i < path.size(); ++i) {
     if (prefixes_[path[i]].slot) {
       const bool computed = i >= served.pooled && !served.parts[i].tier;
-      if (computed && !keeps_everything()) copy(path[i]);
+      if (computed && !keeps_everything()) {
+        copy(path[i]);
+        catch_up();  // the next one finds its room taken
+      }
       continue;
     }
     store(path[i], stored_at_s);

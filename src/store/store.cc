@@ -146,9 +146,13 @@ Result<std::unique_ptr<StoreSave>> Store::save(std::span<const BlockKey> keys, c
     plan.realm = tenant.realm;
     plan.realm_number = tenant.number;
     plan_pieces(core, plan);
-    if (plan.hints.pin) {  // what of it is there; the rest once it is stored
+    if (plan.hints.pin) {  // what of it is there; the rest, which another form may be there of, once it is stored
       for (const ChainSpan& span : core.index.match(keys, plan.realm, core.filter({.exact = false}))) {
-        core.pin(span.extent, true);
+        const bool fresh = std::ranges::any_of(plan.pieces, [&](const SaveJob::Plan::Piece& piece) {
+          return piece.first_block < span.first_block + span.blocks &&
+                 span.first_block < piece.first_block + piece.blocks;
+        });
+        if (!fresh) core.pin(span.extent, true);
       }
     }
     std::uint32_t fresh = 0;

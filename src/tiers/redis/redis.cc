@@ -35,6 +35,8 @@ class RedisTier final : public Tier {
         breaker_({}, clock),
         blobs_(spec.text("prefix"), std::move(node), std::move(access), clock) {}
   ~RedisTier() override {
+    opening_.request_stop();
+    blobs_.end();
     std::unique_lock lock(mutex_);
     none_in_flight_.wait(lock, [this] { return in_flight_ == 0; });
   }
@@ -83,7 +85,8 @@ class RedisTier final : public Tier {
       if (!bytes) counted = std::unexpected(bytes.error());
       return bytes;
     });
-    if (!counted && Tier::capacity_bytes() != kUnlimited) return counted;  // without a bound nothing depends on it
+    // Without a bound nothing depends on it, and of a cluster a node may be away for long.
+    if (!counted && Tier::capacity_bytes() != kUnlimited && !blobs_.cluster()) return counted;
     open_ = true;
     return {};
   }

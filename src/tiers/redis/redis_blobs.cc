@@ -83,7 +83,10 @@ Status RedisBlobs::greet() {
     return std::unexpected(Error{password ? ErrorCode::kInvalidArgument : nodes.error().code, message});
   }
   const std::vector<RedisClient::Command> question{{"INFO", "memory"}};
-  const auto told = std::move(client_.ask(question, nodes->front()).front());
+  auto told = std::move(client_.ask(question, nodes->front()).front());
+  for (std::size_t i = 1; i < nodes->size() && !told && !refuses_command(told.error()); ++i) {
+    told = std::move(client_.ask(question, (*nodes)[i]).front());  // what a node that is away held is missing
+  }
   if (!told && !refuses_command(told.error())) return std::unexpected(told.error());
   constexpr std::string_view kName = "\nmaxmemory:";
   const std::size_t at = told ? told->text.find(kName) : std::string::npos;
@@ -117,6 +120,7 @@ Result<std::vector<std::string>> RedisBlobs::keys_on(const RedisNode& node) {
   std::vector<std::string> keys;
   std::string cursor = "0";
   do {
+    if (ending_) return fail(ErrorCode::kCancelled, "{} is being closed", node.host);
     const RedisClient::Command scan{"SCAN", cursor, "MATCH", prefix_ + ":{*}", "COUNT", "1000", "TYPE", "hash"};
     auto reply = std::move(client_.ask({&scan, 1}, node).front());
     if (!reply) return std::unexpected(reply.error());
@@ -150,6 +154,7 @@ Result<std::vector<BlobId>> RedisBlobs::list() {
 Result<std::vector<std::vector<std::uint32_t>>> RedisBlobs::parts(std::span<const Hash128> objects) {
   std::vector<std::vector<std::uint32_t>> found;
   for (std::size_t first = 0; first < objects.size(); first += kAskedAtOnce) {
+    if (ending_) return fail(ErrorCode::kCancelled, "the tier is being closed");
     std::vector<RedisClient::Command> questions;
     for (const Hash128& object : objects.subspan(first, std::min(kAskedAtOnce, objects.size() - first))) {
       questions.push_back({"HKEYS", key(object)});
@@ -168,6 +173,7 @@ Result<std::vector<std::vector<std::uint32_t>>> RedisBlobs::parts(std::span<cons
 Result<std::vector<std::optional<std::uint64_t>>> RedisBlobs::sizes(std::span<const BlobId> ids) {
   std::vector<std::optional<std::uint64_t>> sizes;
   for (std::size_t first = 0; first < ids.size(); first += kAskedAtOnce) {
+    if (ending_) return fail(ErrorCode::kCancelled, "the tier is being closed");
     std::vector<RedisClient::Command> questions;
     for (const BlobId& id : ids.subspan(first, std::min(kAskedAtOnce, ids.size() - first))) {
       questions.push_back({"HGET", key(id.object), redis_field(id.part)});

@@ -45,6 +45,9 @@ class RedisBlobs {
   BreakerState breakers() const { return client_.breakers(); }
   std::optional<Error> trouble() const { return client_.trouble(); }
 
+  // What looks at everything ends early from now on: kCancelled.
+  void end() { ending_ = true; }
+
   // Whether the server answers, and learns how much memory it may use. kInvalidArgument where it wants another
   // password.
   Status greet();
@@ -72,6 +75,7 @@ class RedisBlobs {
 
   const std::string prefix_;
   const std::shared_ptr<BufferPool> buffers_;
+  std::atomic<bool> ending_ = false;
   std::atomic<std::uint64_t> memory_bytes_max_ = 0;  // of the server; 0: not known, or no bound
   RedisClient client_;
 };

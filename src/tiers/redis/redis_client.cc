@@ -36,7 +36,8 @@ Error error_of(const RedisNode& node, const std::string& message) {
 double random_pause_share() { return 0.5 + 0.5 * static_cast<double>(random_number() >> 11) * 0x1p-53; }
 
 bool refuses_command(const Error& error) {
-  constexpr std::string_view kRefusals[] = {"NOPERM", "cluster support disabled", "unknown command"};
+  constexpr std::string_view kRefusals[] = {"NOPERM", "cluster support disabled", "nknown command",
+                                            "nknown subcommand"};
   return std::ranges::any_of(kRefusals, [&](auto words) { return error.message.find(words) != std::string::npos; });
 }
 

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "tiers/redis/redis_client.h"
+
 namespace shale {
 namespace {
 
@@ -175,7 +177,8 @@ Status RedisLink::reply(RespValue value) {
   }
   if (greetings_ > 0) {
     --greetings_;
-    if (error && !call->may_be_refused && value.text.find(kNoPasswordNeeded) == std::string::npos) {
+    const bool refused = call->may_be_refused && refuses_command({ErrorCode::kIo, value.text});
+    if (error && !refused && value.text.find(kNoPasswordNeeded) == std::string::npos) {
       fail_all({ErrorCode::kIo, fmt::format("{}:{} refuses: {}", node_.host, node_.port, value.text)});
     }
     return {};

@@ -57,6 +57,7 @@ struct S3Client::Attempts {
   S3Call call;
   unsigned count = 0;
   double deadline_s = 0;  // 0: the first has not been sent
+  double begun_s = 0;     // the last
   bool clock_corrected = false, credentials_renewed = false;
   std::uint64_t renewals = 0;  // that there had been when the last was signed
 };
@@ -105,6 +106,7 @@ void S3Client::attempt(const std::shared_ptr<Attempts>& attempts, double delay_s
     prepared.timeout_s = put ? left_s : left_s * kShareOfAttempt;
     prepared.stall_s = put ? options_.timeout_s : 0;
     attempts->renewals = renewals_;
+    attempts->begun_s = now;
     address(attempts->call, prepared);
   };
   request.done = [this, attempts](HttpAnswer&& answer) { finish(attempts, std::move(answer)); };
@@ -150,8 +152,10 @@ void S3Client::finish(const std::shared_ptr<Attempts>& attempts, HttpAnswer answ
     attempts->credentials_renewed = true;
     return attempt(attempts, 0);
   }
+  // An upload has stalled, or was cut after it had moved for longer than anything else may take.
+  const bool given_up = !whole && attempts->call.method == "PUT" && now_s() - attempts->begun_s >= options_.timeout_s;
   const bool again = (!whole || may_pass(answer, complaint)) && attempts->count < kAttemptsMax && backoff_s < left_s &&
-                     !http_.closing();
+                     !given_up && !http_.closing();
   if (again) return attempt(attempts, backoff_s);
   attempts->call.done(std::unexpected(error_of(*attempts, answer)));
 }
