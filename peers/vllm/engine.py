@@ -1,7 +1,7 @@
 """A vLLM engine behind a pipe: engine.py MODEL [CONNECTOR_OPTIONS]. Each line of input is a list of prompts,
-{"ids": [tokens], "max_tokens": N, "salt": text or null}, answered one after the other; "reset" empties vLLM's own cache,
-"metrics" is answered by the connector's. Each line of output is a list of {"text", "tokens", "cached", "ttft_s"}. Options
-are those of the connector, or of vLLM's offloading; none: vLLM alone."""
+{"ids": [tokens], "max_tokens": N, "salt": text or null, "prompt_logprobs": N or null}, answered one after the other; "reset"
+empties vLLM's own cache, "metrics" is answered by the connector's. Each line of output is a list of {"text", "tokens", "cached",
+"ttft_s", "prompt_logprobs"}. Options are those of the connector, or of vLLM's offloading; none: vLLM alone."""
 
 import json
 import os
@@ -35,11 +35,14 @@ def main():
             given = {"prompt_token_ids": prompt["ids"]}
             if prompt.get("salt"):
                 given["cache_salt"] = prompt["salt"]
-            parameters = SamplingParams(temperature=0, max_tokens=prompt.get("max_tokens", 16))
+            parameters = SamplingParams(temperature=0, max_tokens=prompt.get("max_tokens", 16),
+                                        prompt_logprobs=prompt.get("prompt_logprobs"))
             answer = llm.generate([given], parameters, use_tqdm=False)[0]
             done.append({"text": answer.outputs[0].text, "tokens": list(answer.outputs[0].token_ids),
                          "cached": answer.num_cached_tokens,
-                         "ttft_s": answer.metrics.first_token_latency})
+                         "ttft_s": answer.metrics.first_token_latency,
+                         "prompt_logprobs": [next(iter(each.values())).logprob
+                                             for each in (answer.prompt_logprobs or [None])[1:]]})
         print(json.dumps(done), file=answers, flush=True)
 
 

@@ -131,6 +131,15 @@ def test_a_fresh_process_answers_from_the_store_as_from_its_own_cache(computed, 
     assert same == len(prompts)
 
 
+def test_whoever_wants_the_logits_of_the_whole_prompt_has_it_computed(computed):
+    folder, prompts, _, _ = computed
+    with Engine(folder) as engine:
+        (asked,), (plain,) = engine.ask(prompts[:1], prompt_logprobs=0), engine.ask(prompts[1:2])
+    assert asked["cached"] == 0 and plain["cached"] == blocks_of(prompts[1])
+    assert len(asked["prompt_logprobs"]) == len(prompts[0]) - 1
+    assert all(-100 < value <= 0 for value in asked["prompt_logprobs"])
+
+
 @pytest.mark.parametrize("load", ["async", "sync"])
 def test_damaged_blocks_are_computed_anew(computed, load, tmp_path):
     _, prompts, first, own = computed

@@ -235,7 +235,7 @@ class ShaleConnector(KVConnectorBase_V1):
     def on_new_request(self, request, **_):
         lossy = self._options.floor is not None and request.cache_salt == self._options.lossy_salt
         hashes = self._unsalted(request) if lossy else lambda: request.block_hashes
-        adapter = self._adapter(request.lora_request)
+        adapter = self._adapter(getattr(request, "lora_request", None))
         if adapter is not None:
             of = adapter + self._since
             self._scheduler.add(request.request_id, lambda: [_key(block, of) for block in hashes()], lossy)

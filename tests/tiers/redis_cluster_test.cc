@@ -89,6 +89,12 @@ TEST_F(RedisClusterTest, OneDeadNodeCostsWhatItHeld) {
   unsigned again = 0;
   for (std::uint32_t i = 0; i < 30; ++i) again += holds(*tier, blob_id(i, 0), 20000);
   EXPECT_EQ(again, there) << "and the others are not";
+
+  const auto later = open("timeout=1s&deadline=4s&size=1GiB");  // which counts what is there
+  ASSERT_TRUE(later) << later.error().message;
+  unsigned found = 0;
+  for (std::uint32_t i = 0; i < 30; ++i) found += holds(**later, blob_id(i, 0), 20000);
+  EXPECT_EQ(found, there);
 }
 
 TEST_F(RedisClusterTest, WhoeverIsPromotedIsAskedInPlaceOfTheOldOneWithoutAnError) {

@@ -23,6 +23,8 @@ constexpr double kLookForCredentialsEveryS = 5;
 constexpr double kShareOfAttempt = 0.5;
 // So slow each of the uploads may be that go at once, and share a network.
 constexpr double kUploadBytesPerS = 16 << 10;
+// Smaller uploads have the deadline of all else: whether they still move cannot be told within it.
+constexpr double kLargeUploadBytes = 256 << 10;
 
 double now_s() { return RealClock().now_s(); }
 
@@ -101,10 +103,12 @@ void S3Client::attempt(const std::shared_ptr<Attempts>& attempts, double delay_s
     const bool put = attempts->call.method == "PUT";
     double body_bytes = 0;
     for (const auto& piece : attempts->call.body) body_bytes += static_cast<double>(piece.size());
-    if (attempts->count++ == 0) attempts->deadline_s = now + options_.timeout_s + body_bytes / kUploadBytesPerS;
+    const bool large = put && body_bytes > kLargeUploadBytes;
+    const double upload_s = large ? body_bytes / kUploadBytesPerS : 0;
+    if (attempts->count++ == 0) attempts->deadline_s = now + options_.timeout_s + upload_s;
     const double left_s = std::max(0.0, std::min(attempts->deadline_s, end_s()) - now);
     prepared.timeout_s = put ? left_s : left_s * kShareOfAttempt;
-    prepared.stall_s = put ? options_.timeout_s : 0;
+    prepared.stall_s = large ? options_.timeout_s : 0;
     attempts->renewals = renewals_;
     attempts->begun_s = now;
     address(attempts->call, prepared);
