@@ -1,7 +1,6 @@
 #include "runtime/serving.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
 #include "engine/engine.h"
 #include "support/byte_tokenizer.h"
 #include "support/gguf_writer.h"
@@ -67,6 +71,21 @@ class EngineTest : public ::testing::Test {
                  .value();
     engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128, .query_window = 64},
                                        *model_, tokenizer_, *cache_, slow_);
+  }
+
+  // Ends engine and cache, and flips a bit of every large blob on the disk, at the byte that `place` says for its size.
+  void damage_disk(const std::function<std::uintmax_t(std::uintmax_t size)>& place) {
+    engine_.reset();
+    cache_.reset();
+    for (const auto& file : std::filesystem::recursive_directory_iterator(folder_.path() / "disk")) {
+      if (!file.is_regular_file() || file.file_size() < 4096) continue;
+      std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+      const auto at = static_cast<std::streamoff>(place(file.file_size()));
+      bytes.seekg(at);
+      const char byte = static_cast<char>(bytes.get() ^ 4);
+      bytes.seekp(at);
+      bytes.put(byte);
+    }
   }
 
   // A context of its own, then a question.

@@ -1,5 +1,3 @@
-#include <fstream>
-
 #include "engine/engine_fixture.h"
 
 namespace shale {
@@ -78,16 +76,7 @@ TEST_F(EngineTest, ANamedMethodIsLossyNowAndFromDiskWithTheSameAnswer) {
 TEST_F(EngineTest, DamagedBytesCostTimeAndNothingElse) {
   const Response cold = engine_->run(ask(4, 180, 1));
   drain();
-  engine_.reset();
-  cache_.reset();
-  for (const auto& file : std::filesystem::recursive_directory_iterator(folder_.path() / "disk")) {
-    if (!file.is_regular_file() || file.file_size() < 4096) continue;
-    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
-    bytes.seekg(2000);
-    const char byte = static_cast<char>(bytes.get() ^ 4);
-    bytes.seekp(2000);
-    bytes.put(byte);
-  }
+  damage_disk([](std::uintmax_t) { return 2000; });
   open();
   const Response answer = engine_->run(ask(4, 180, 1));
   ASSERT_FALSE(answer.error);

@@ -1,7 +1,4 @@
 // Models with sliding windows beside full layers.
-#include <filesystem>
-#include <fstream>
-
 #include "engine/engine_fixture.h"
 
 namespace shale {
@@ -88,17 +85,7 @@ TEST_F(WindowTest, AHitWhoseEndIsDamagedLeavesNothingUnwrittenBehind) {
   open();
   const Response cold = engine_->run(ask(5, 200, 1));
   drain();
-  engine_.reset();
-  cache_.reset();
-  for (const auto& file : std::filesystem::recursive_directory_iterator(folder_.path() / "disk")) {
-    if (!file.is_regular_file() || file.file_size() < 4096) continue;
-    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
-    const auto at = static_cast<std::streamoff>(file.file_size() - 200);  // of the last chunk
-    bytes.seekg(at);
-    const char byte = static_cast<char>(bytes.get() ^ 4);
-    bytes.seekp(at);
-    bytes.put(byte);
-  }
+  damage_disk([](std::uintmax_t size) { return size - 200; });  // in the last chunk
   open();
   const Response answer = engine_->run(ask(5, 200, 1));
   ASSERT_FALSE(answer.error);
