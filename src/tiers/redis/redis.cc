@@ -1,19 +1,18 @@
 // The tier in a Redis server or cluster, which many processes share. How blobs lie there: docs/formats/redis.md.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "core/parsing.h"
 #include "core/units.h"
 #include "tier/breaker.h"
+#include "tier/late_opening.h"
 #include "tier/pending.h"
 #include "tiers/redis/redis_blobs.h"
 #include "tiers/tiers.h"
@@ -23,7 +22,6 @@ namespace {
 
 constexpr std::uint16_t kPort = 6379;
 constexpr double kTimeoutMax = 3600;
-constexpr double kBeginAgainAfterS = 2;
 constexpr char kPasswordVariable[] = "SHALE_REDIS_PASSWORD";
 
 class RedisTier final : public Tier {
@@ -35,7 +33,7 @@ class RedisTier final : public Tier {
         breaker_({}, clock),
         blobs_(spec.text("prefix"), std::move(node), std::move(access), clock) {}
   ~RedisTier() override {
-    opening_.request_stop();
+    opening_.stop();
     blobs_.end();
     std::unique_lock lock(mutex_);
     none_in_flight_.wait(lock, [this] { return in_flight_ == 0; });
@@ -44,21 +42,12 @@ class RedisTier final : public Tier {
   // Asks the server how much memory it has, and what is there. Where it does not answer: an error or, if `late`, a tier
   // that is not reachable until it does.
   static Result<std::unique_ptr<Tier>> open(std::unique_ptr<RedisTier> tier, bool late) {
-    const Status begun = tier->begin();
-    if (begun) return tier;
-    if (!late || begun.error().code == ErrorCode::kInvalidArgument) return std::unexpected(begun.error());
-    tier->not_open_ = begun.error();
-    tier->opening_ =
-        std::jthread([self = tier.get()](const std::stop_token& stop) { self->begin_until_it_succeeds(stop); });
+    SHALE_TRY(tier->opening_.begin(late));
     return tier;
   }
 
-  Status reachable() const override {
-    if (open_) return {};
-    const std::lock_guard lock(mutex_);
-    return std::unexpected(not_open_);
-  }
-  std::uint64_t capacity_bytes() const override { return open_ ? Tier::capacity_bytes() : 0; }
+  Status reachable() const override { return opening_.reached(); }
+  std::uint64_t capacity_bytes() const override { return opening_.done() ? Tier::capacity_bytes() : 0; }
   bool persistent() const override { return true; }
   std::string describe() const override {
     return fmt::format("{}: Redis {}{}", name(), where_, secure_ ? " over TLS" : "");
@@ -87,20 +76,7 @@ class RedisTier final : public Tier {
     });
     // Without a bound nothing depends on it, and of a cluster a node may be away for long.
     if (!counted && Tier::capacity_bytes() != kUnlimited && !blobs_.cluster()) return counted;
-    open_ = true;
     return {};
-  }
-  void begin_until_it_succeeds(const std::stop_token& stop) {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      stop_opening_.wait_for(lock, stop, std::chrono::duration<double>(kBeginAgainAfterS), [] { return false; });
-      lock.unlock();
-      if (stop.stop_requested()) return;
-      const Status begun = begin();
-      if (begun) return;
-      lock.lock();
-      not_open_ = begun.error();
-    }
   }
 
   std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
@@ -176,7 +152,7 @@ class RedisTier final : public Tier {
   }
 
   Result<Breaker::Ticket> admit() const {
-    if (!open_) return fail(ErrorCode::kBusy, "{} is not reachable yet", name());
+    if (!opening_.done()) return fail(ErrorCode::kBusy, "{} is not reachable yet", name());
     return breaker_.admit();
   }
 
@@ -205,14 +181,11 @@ class RedisTier final : public Tier {
   const std::string where_;
   const bool secure_;
   mutable Breaker breaker_;
-  std::atomic<bool> open_ = false;
-  mutable std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards in_flight_
   std::condition_variable none_in_flight_;
   unsigned in_flight_ = 0;  // reads and writes
-  Error not_open_;          // why, while it is not
   mutable RedisBlobs blobs_;
-  std::condition_variable_any stop_opening_;
-  std::jthread opening_;
+  LateOpening opening_{[this] { return begin(); }};
 };
 
 // "user@host:port", "host", "[::1]:port".

@@ -15,7 +15,6 @@ namespace shale {
 namespace {
 
 constexpr unsigned kHashingThreads = 2;
-constexpr double kOpenAgainAfterS = 2;
 constexpr double kTouchAfterS = kAbandonedAfterSeconds / 2;
 constexpr std::string_view kMarker = "shale-s3-1";  // the layout's version; its content is nothing to anybody
 
@@ -40,16 +39,12 @@ S3Tier::S3Tier(S3TierOptions options, const Clock& clock)
       breaker_({}, clock),
       buffers_(BufferPool::make()),
       client_(options_.client),
-      hashing_(kHashingThreads, StandBack::kForWrites) {}
+      hashing_(kHashingThreads, StandBack::kForWrites),
+      opening_([this] { return open(); }) {}
 
 Result<std::unique_ptr<Tier>> S3Tier::make(S3TierOptions options, bool late, const Clock& clock) {
   std::unique_ptr<S3Tier> tier(new S3Tier(std::move(options), clock));
-  const Status opened = tier->open();
-  if (opened) return tier;
-  if (!late || opened.error().code == ErrorCode::kInvalidArgument) return std::unexpected(opened.error());
-  tier->not_open_ = opened.error();
-  tier->opening_ =
-      std::jthread([self = tier.get()](const std::stop_token& stop) { self->open_until_it_succeeds(stop); });
+  SHALE_TRY(tier->opening_.begin(late));
   return tier;
 }
 
@@ -57,21 +52,7 @@ Status S3Tier::open() {
   SHALE_ASSIGN(conditional_, try_conditional_write());
   SHALE_ASSIGN(const std::uint64_t bytes, total_bytes());
   count_others(static_cast<std::int64_t>(bytes));
-  open_ = true;
   return {};
-}
-
-void S3Tier::open_until_it_succeeds(const std::stop_token& stop) {
-  for (;;) {
-    std::unique_lock lock(opening_mutex_);
-    stop_opening_.wait_for(lock, stop, std::chrono::duration<double>(kOpenAgainAfterS), [] { return false; });
-    lock.unlock();
-    if (stop.stop_requested()) return;
-    const Status opened = open();
-    if (opened) return;
-    lock.lock();
-    not_open_ = opened.error();
-  }
 }
 
 Result<bool> S3Tier::try_conditional_write() {
@@ -90,11 +71,7 @@ Result<bool> S3Tier::try_conditional_write() {
   return false;
 }
 
-Status S3Tier::reachable() const {
-  if (open_) return {};
-  const std::lock_guard lock(opening_mutex_);
-  return std::unexpected(not_open_);
-}
+Status S3Tier::reachable() const { return opening_.reached(); }
 
 std::string S3Tier::describe() const {
   return fmt::format("{}: {}{}", options_.name, client_.place(),
@@ -377,7 +354,7 @@ Result<std::vector<std::vector<std::uint32_t>>> S3Tier::parts_of_impl(std::span<
 // What a refused write costs is bounded: a twentieth of the time may go into counting.
 bool S3Tier::count_again() {
   const double start_s = clock_.now_s();
-  if (!open_ || start_s < count_again_at_s_) return false;  // opening counts
+  if (!opening_.done() || start_s < count_again_at_s_) return false;  // opening counts
   const bool counted = count_stored([this] { return total_bytes(); });
   count_again_at_s_ = clock_.now_s() + 20 * (clock_.now_s() - start_s);
   return counted;

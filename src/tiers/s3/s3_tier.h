@@ -3,19 +3,18 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/buffer_pool.h"
 #include "io/io_threads.h"
 #include "io/s3_xml.h"
 #include "tier/breaker.h"
+#include "tier/late_opening.h"
 #include "tier/pending.h"
 #include "tier/tier.h"
 #include "tiers/s3/s3_client.h"
@@ -36,7 +35,7 @@ class S3Tier final : public Tier {
   static Result<std::unique_ptr<Tier>> make(S3TierOptions options, bool late, const Clock& clock);
 
   Status reachable() const override;
-  std::uint64_t capacity_bytes() const override { return open_ ? Tier::capacity_bytes() : 0; }
+  std::uint64_t capacity_bytes() const override { return opening_.done() ? Tier::capacity_bytes() : 0; }
   bool persistent() const override { return true; }
   std::string describe() const override;
   std::uint64_t stored_bytes(std::uint64_t bytes) const override;
@@ -58,7 +57,6 @@ class S3Tier final : public Tier {
 
   S3Tier(S3TierOptions options, const Clock& clock);
   Status open();
-  void open_until_it_succeeds(const std::stop_token& stop);
   // Whether the server keeps what is there when it is asked to write only what is not.
   Result<bool> try_conditional_write();
 
@@ -94,17 +92,14 @@ class S3Tier final : public Tier {
   mutable Breaker breaker_;
   const std::shared_ptr<BufferPool> buffers_;
   std::array<std::mutex, 16> removing_;  // by object: of two that remove a blob one counts it
-  std::atomic<bool> open_ = false, conditional_ = false;
+  std::atomic<bool> conditional_ = false;
   std::atomic<double> count_again_at_s_ = 0;
   std::mutex looking_mutex_;
   std::map<BlobId, std::deque<std::shared_ptr<Upload>>> looking_;  // in flight, and behind each what waits for it
-  mutable std::mutex opening_mutex_;
-  Error not_open_;  // why, while it is not
   // Operations in flight end here, while all that they use still lives.
   mutable S3Client client_;
   IoThreads hashing_;
-  std::condition_variable_any stop_opening_;
-  std::jthread opening_;
+  LateOpening opening_;
 };
 
 }  // namespace shale
