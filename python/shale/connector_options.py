@@ -117,5 +117,5 @@ def profiled_quality(profile, method):
     except sqlite3.Error as error:
         raise ValueError(f"shale: profile '{path}': {error}") from None
     _refuse_unless(rows, "profile", profile, f"a metadata store in which `{method}` was measured of that model (by shale "
-                   "quality, or an idle shale serve)")
+                   f"profile --profile-methods {method}, or an idle shale serve)")
     return sum(agreement for agreement, in rows) / len(rows)

@@ -47,17 +47,29 @@ bool has_own_footer(const CLI::App& command) {
   return !command.get_footer().empty() && (!parent || parent->get_footer() != command.get_footer());
 }
 
-void write_command(const CLI::App& command, const std::string& path, std::string& out) {
-  const std::string about = command.get_description();
-  out += fmt::format("\n## {}\n\n{}{}\n", path, about, about.ends_with('.') ? "" : ".");
+std::string option_rows(const CLI::App& command) {
   std::string rows;
   for (const CLI::Option* option : command.get_options()) {
     if (!option->get_group().empty() && option != command.get_help_ptr()) rows += option_row(*option);
   }
+  return rows;
+}
+
+// CLI11 keeps a group of options as a command without a name.
+bool is_option_group(const CLI::App& command) { return command.get_name().empty(); }
+
+void write_command(const CLI::App& command, const std::string& path, std::string& out) {
+  const std::string about = command.get_description();
+  out += fmt::format("\n## {}\n\n{}{}\n", path, about, about.ends_with('.') ? "" : ".");
+  const std::vector<const CLI::App*> children = command.get_subcommands([](const CLI::App*) { return true; });
+  std::string rows = option_rows(command);
+  for (const CLI::App* group : children) {
+    if (is_option_group(*group)) rows += option_rows(*group);
+  }
   if (!rows.empty()) out += "\n| option | meaning | default | environment |\n| --- | --- | --- | --- |\n" + rows;
   if (has_own_footer(command)) out += "\n```text\n" + command.get_footer() + "\n```\n";
-  for (const CLI::App* child : command.get_subcommands([](const CLI::App*) { return true; })) {
-    write_command(*child, path + " " + child->get_name(), out);
+  for (const CLI::App* child : children) {
+    if (!is_option_group(*child)) write_command(*child, path + " " + child->get_name(), out);
   }
 }
 

@@ -43,7 +43,7 @@ void add_router_options(Command command, ServeOptions& options) {
       .type_name("maps|arrays")
       .capture_default_str()
       .group(group);
-  command.add_option("--kv-events-buffer", events.buffer, "Batches that are kept to be sent again")
+  command.add_option("--kv-events-buffer", events.buffer, "Batches that are kept to be sent again, in 64 MiB at most")
       .envname("SHALE_KV_EVENTS_BUFFER")
       .range(1u, 1u << 24)
       .type_name("N")
@@ -82,7 +82,7 @@ void add_access_options(Command command, ServeOptions& options) {
       .capture_default_str()
       .group(group);
   add_size(command, "--tenant-bytes", options.tenant_bytes,
-           "What one tenant's contexts may take on the tiers, in all copies; beyond it its own are dropped", "any")
+           "What one tenant's contexts may take on this machine's tiers, in all copies; beyond it its own are dropped", "any")
       .envname("SHALE_TENANT_BYTES")
       .group(group);
   command

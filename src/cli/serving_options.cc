@@ -18,7 +18,7 @@ void add_tier_urls(Command command, TierChoice& choice) {
   std::vector<std::string> examples;
   for (const TierScheme& scheme : tier_schemes()) examples.push_back(scheme.example());
   add_tiers(command, "--tiers", choice.urls,
-            fmt::format("Tiers by URL, fast to slow, any number of each, in place of the options below: {}",
+            fmt::format("Tiers by URL, fast to slow, up to eight, in place of the options below: {}",
                         fmt::join(examples, ", ")))
       .envname("SHALE_TIERS")
       .group("Tiers");

@@ -58,7 +58,7 @@ Result<FleetPrices> read_prices(const std::string& path) {
 Status check_prices(const FleetPrices& prices, const Hardware& hardware) {
   for (const SimulatedTier& tier : hardware.tiers) {
     if (price_of(prices, tier.name) > 0 && tier.capacity_bytes == kUnlimited) {
-      return fail(ErrorCode::kInvalidArgument, "{} has a price and no size: give --{}", tier.name, tier.name);
+      return fail(ErrorCode::kInvalidArgument, "{} has a price and no size: give --{}-size", tier.name, tier.name);
     }
   }
   return {};

@@ -28,7 +28,7 @@ std::optional<Channel::Part> Answer::next(std::chrono::milliseconds wait) {
 }
 
 EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const Clock& clock)
-    : options_(options), engine_(engine), clock_(clock) {
+    : options_(options), engine_(engine), clock_(clock), measuring_turns_(options.quiet_s) {
   if (options.watch) {
     QualityWatchOptions watch = *options.watch;
     watch.beside = true;
@@ -141,6 +141,7 @@ void EngineLoop::take(Submission submission) {
   if (watch_) running.asked = submission.request;
   const auto id = engine_.submit(std::move(submission.request));
   if (id) {
+    measuring_turns_.note_request(clock_.now_s());
     if (watch_) watch_->on_request(running.asked);
     running_.emplace(*id, std::move(running));
     submission.channel->begin({});
@@ -177,13 +178,15 @@ void EngineLoop::deliver() {
   for (Response& response : responses) {
     const auto running = running_.extract(response.id);
     give_back(std::move(running.mapped().place));
+    measuring_turns_.note_request(clock_.now_s());
     if (watch_) watch_->on_response(running.mapped().asked, response);
     running.mapped().channel->finish(std::move(response));
   }
 }
 
 // A piece of work, beside requests where there are any; where there are none, once storing waits for tiers at most,
-// which may be slow. False where there is none, or no place for it.
+// which may be slow. False where there is none, no place for it, or it is not its turn; the prior, without which next
+// to nothing is compressed, need not wait for that.
 bool EngineLoop::keep_profiles(bool worked) {
   if (!watch_) return false;
   if (engine_.needs_guests_pages()) {
@@ -193,8 +196,12 @@ bool EngineLoop::keep_profiles(bool worked) {
   const double now_s = clock_.now_s();
   const bool place = now_s >= nothing_to_measure_until_s_ && engine_.guest_tokens(0) > 0;
   if (running_.empty() ? worked : !place) return false;
+  if (!measuring_turns_.due(now_s) && !watch_->lacks_prior()) return false;
   SpareTime spare(engine_, clock_, [this] { return turn(); });
-  const bool measured = watch_->work(Stop(spare));
+  const Stop stop(spare);
+  const OwnTime time(stop);
+  const bool measured = watch_->work(stop);
+  measuring_turns_.note_piece(now_s, time.seconds());
   if (!measured) nothing_to_measure_until_s_ = now_s + kLookForWorkEveryS;
   if (measured) publish();
   return measured;

@@ -23,6 +23,7 @@
 #include "engine/engine.h"
 #include "profile/quality_watch.h"
 #include "server/channel.h"
+#include "server/measuring_turns.h"
 #include "server/metrics.h"
 #include "server/tier_news.h"
 
@@ -55,6 +56,7 @@ struct EngineLoopOptions {
   std::uint32_t queue_max = 64;                          // requests that may wait, beside those decoded together
   std::size_t text_bytes_max = std::size_t{256} << 10;   // that a client may be behind its answer
   std::optional<QualityWatchOptions> watch = {};         // profiles are kept true in spare time
+  double quiet_s = 10;                                   // without a request; all time is spare then
   std::function<void(const std::string&)> on_note = {};  // called by the engine's thread with a line for people
 };
 
@@ -121,6 +123,7 @@ class EngineLoop {
   TierNews tier_news_;
   double published_s_ = 0;
   double nothing_to_measure_until_s_ = 0;
+  MeasuringTurns measuring_turns_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable news_;

@@ -78,8 +78,10 @@ ApiResult<Json> parse_json(std::string_view bytes, const JsonBounds& bounds) {
   try {
     return Json::parse(bytes);
   } catch (const Json::exception& error) {
-    const std::string_view text = error.what();
-    const std::size_t id = text.find("] ");  // "[json.exception.parse_error.101] parse error at line 1, …"
+    // "[json.exception.parse_error.101] parse error at line 1, …; last read: '…'", which may be of a prompt.
+    std::string_view text = error.what();
+    text = text.substr(0, text.find("; last read: "));
+    const std::size_t id = text.find("] ");
     return std::unexpected(
         ApiError{.message = fmt::format("the body is not JSON: {}", id == text.npos ? text : text.substr(id + 2))});
   }

@@ -294,7 +294,8 @@ FleetResult Fleet::result() {
   for (const double ttft : ttfts_) all.ttft_mean_s += ttft / requests;
   all.ttft = percentiles_of(std::move(ttfts_));
   result.busiest_share /= requests;
-  result.duration_s = done_s_ - trace_.requests.front().arrival_s / options_.speed;
+  const double first_s = trace_.requests.front().arrival_s / options_.speed;
+  result.duration_s = done_s_ - first_s;
   if (options_.engine.servers > 0 && done_s_ > 0) {
     all.busy = busy_s_ / (done_s_ * options_.engine.servers * static_cast<double>(seats_.size()));
   }
@@ -303,9 +304,9 @@ FleetResult Fleet::result() {
   result.network_bytes = store_.bytes_moved();
   result.transfers = store_.transfers();
   result.network_peak_bytes_per_s = store_.peak_bytes_per_s();
-  if (result.duration_s > 0) {
-    result.network_mean_bytes_per_s = static_cast<double>(result.network_bytes) / result.duration_s;
-  }
+  // Copies may still pass when the last first token has come.
+  const double passed_s = std::max(done_s_, store_.busy_until_s()) - first_s;
+  if (passed_s > 0) result.network_mean_bytes_per_s = static_cast<double>(result.network_bytes) / passed_s;
   if (options_.network_bytes_per_s > 0) {
     result.network_busy = result.network_mean_bytes_per_s / options_.network_bytes_per_s;
   }

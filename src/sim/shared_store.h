@@ -61,7 +61,8 @@ class SharedStore {
 
   std::uint64_t bytes_stored() const { return bytes_stored_; }
   std::uint64_t bytes_evicted() const { return bytes_evicted_; }
-  std::uint64_t bytes_moved() const { return bytes_moved_; }
+  std::uint64_t bytes_moved() const { return bytes_moved_; }  // or begun to
+  double busy_until_s() const { return busy_until_s_; }       // when all of them have passed
   std::uint64_t transfers() const { return transfers_; }
   // Bytes a second over the busiest ten seconds.
   double peak_bytes_per_s() const { return static_cast<double>(peak_bytes_) / kWindowS; }

@@ -70,7 +70,7 @@ Result<std::unique_ptr<Tier>> make_disk_tier(const DiskTierOptions& options, con
 
 TierScheme file_scheme() {
   return {.name = "disk",
-          .meaning = "files in a folder of this machine, written by one process at a time",
+          .meaning = "files in a folder of this machine, that any number of processes share",
           .place = TierScheme::Place::kFolder,
           .size_required = true,
           .local_folder = true,

@@ -66,6 +66,7 @@ TEST_F(UsageTest, TheReferenceIsUpToDate) {
   EXPECT_EQ(reference.status, 0);
   const auto kept = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path() / "docs/reference/cli.md";
   EXPECT_EQ(reference.out, read(kept)) << "run: shale --reference > docs/reference/cli.md";
+  EXPECT_THAT(reference.out, Not(HasSubstr(" \n\n."))) << "a group of options is no command";
 }
 
 // `shale` has bench, simulate and trace by name alone; `shale-lab` has them, and lies beside it.

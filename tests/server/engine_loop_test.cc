@@ -55,6 +55,7 @@ class EngineLoopTest : public EngineTest {
     EXPECT_TRUE(pool_->check_integrity());
   }
 
+  VirtualClock virtual_clock_;
   std::unique_ptr<EngineLoop> loop_;
 };
 
@@ -171,7 +172,7 @@ TEST_F(BusyEngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
 
 TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
   const Response alone = engine_->run(ask(1, 200, 1));
-  start({.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}});
+  start({.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}, .quiet_s = 0});
   const auto watched = [&] { return loop_->metrics().watch; };
   const auto idle_until = [&](const auto& reached) {
     for (int i = 0; i < 24000 && !reached(); ++i) std::this_thread::sleep_for(5ms);
@@ -190,12 +191,33 @@ TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
   expect_pages_back();
 }
 
+TEST_F(EngineLoopTest, MeasuresNoMoreThanItsShareWhileRequestsCome) {
+  VirtualClock& clock = virtual_clock_;
+  const QualityWatchOptions watch{.prior = false, .keep_questions = false};
+  loop_ = std::make_unique<EngineLoop>(EngineLoopOptions{.watch = watch}, *engine_, clock);
+  const auto profile_seconds = [&] { return loop_->metrics().watch.profile_seconds; };
+  hear(loop_->submit(ask(1, 200, 1), false).value());
+  clock.advance(1);
+  ASSERT_TRUE(testing::eventually([&] {
+    clock.advance(0.01);  // pays for the beginning
+    return profile_seconds() > 0;
+  }));
+  const double first_piece_s = profile_seconds();
+  for (int i = 0; i < 5; ++i) {
+    hear(loop_->submit(ask(1, 200, 1), false).value());
+    std::this_thread::sleep_for(20ms);  // in which whatever is due would be done
+  }
+  EXPECT_EQ(profile_seconds(), first_piece_s);
+  clock.advance(EngineLoopOptions{}.quiet_s + 1);
+  EXPECT_TRUE(testing::eventually([&] { return loop_->metrics().watch.profiled == 1; }));
+}
+
 TEST_F(BusyEngineLoopTest, KeepsProfilesWhileATierTakesNothing) {
   const auto path = folder_.path() / "faults";
   faults_ = FaultFile::open(path).value();
   open();
   std::ofstream(path) << "disk hang\n";
-  start({.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}});
+  start({.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}, .quiet_s = 0});
   hear(loop_->submit(ask(1, 200, 1), true).value());
   hear(loop_->submit(ask(1, 200, 2), true).value());
   EXPECT_TRUE(testing::eventually([&] { return loop_->metrics().watch.profiled == 1; }, 12000));

@@ -9,6 +9,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::BusyServerTest;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::ServerTest;
 using ::testing::StartsWith;
 
@@ -99,6 +100,9 @@ TEST_F(ServerTest, ErrorsAreOpenAIs) {
   };
   EXPECT_THAT(error(client().Post("/v1/chat/completions", "{", "application/json"), 400)["message"].get<std::string>(),
               HasSubstr("not JSON"));
+  EXPECT_THAT(error(client().Post("/v1/completions", "{\"prompt\": \"a secret\n\"}", "application/json"), 400).dump(),
+              Not(HasSubstr("secret")))
+      << "the log says it, too";
   EXPECT_EQ(error(post("/v1/chat/completions", chat("x", {{"model", "gpt-9"}})), 404)["code"], "model_not_found");
   EXPECT_EQ(error(post("/v1/chat/completions", chat("x", {{"n", 2}})), 400)["param"], "n");
   EXPECT_EQ(error(post("/v1/chat/completions", chat(std::string(3000, 'x'))), 400)["code"], "context_length_exceeded");
