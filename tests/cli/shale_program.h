@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "support/byte_vocabulary.h"
+#include "support/child_process.h"
 #include "support/gguf_writer.h"
 #include "support/temporary_folder.h"
 
@@ -62,6 +63,7 @@ class ShaleProgram : public ::testing::Test {
     for (const char* output : {"stdout", "stderr"}) file(output, "");
     const pid_t pid = fork();
     if (pid != 0) return pid;
+    end_with_parent();
     redirect(in, O_RDONLY, STDIN_FILENO);
     redirect(home_.path() / "stdout", O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
     redirect(home_.path() / "stderr", O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);

@@ -14,6 +14,7 @@
 #include "extents/index_folder.h"
 #include "extents/store_tiers.h"
 #include "store/store_fixture.h"
+#include "support/child_process.h"
 #include "support/eventually.h"
 
 namespace shale::testing {
@@ -114,11 +115,12 @@ TEST(StoreProcesses, WhatTheOwnerKeptThereGoesWhenItDies) {
   ASSERT_EQ(pipe(wire), 0);
   const pid_t child = fork();
   if (child == 0) {
+    end_with_parent();
     Tier* disk = nullptr;
     const auto store = open(disk);
     char told = 0;
     while (read(wire[0], &told, 1) != 1) continue;
-    ASSERT_TRUE(store->begin_own(0, object, 3 << 16));
+    if (!store->begin_own(0, object, 3 << 16)) _exit(1);
     for (std::uint32_t part = 0; part < 3; ++part) {
       (void)disk->write({object, part}, std::make_shared<AlignedBuffer>(1 << 16))->wait();
     }
@@ -226,6 +228,7 @@ TEST(StoreProcesses, WhatADeadLeaderDidNotRemoveTheNextOneDoes) {
 
 // Saves and loads until killed.
 [[noreturn]] void churn(const std::filesystem::path& folder, unsigned seed) {
+  end_with_parent();
   const RealClock clock;
   const auto store = open_on(folder, clock, kCapacity);
   std::mt19937 random(seed);

@@ -55,6 +55,9 @@ inline bool listens(std::uint16_t port) {
   return open;
 }
 
+// Called by a forked child: it does not outlive the test, however that ends.
+inline void end_with_parent() { (void)prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
 class ChildProcess {
  public:
   // What it prints goes nowhere.
@@ -64,7 +67,7 @@ class ChildProcess {
     arguments.push_back(nullptr);
     pid_ = fork();
     if (pid_ != 0) return;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    end_with_parent();
     const int nowhere = open("/dev/null", O_RDWR);
     for (const int fd : {0, 1, 2}) (void)dup2(nowhere, fd);
     execvp(arguments[0], arguments.data());

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "support/child_process.h"
 #include "support/temporary_folder.h"
 #include "tiers/blobs.h"
 #include "tiers/tiers.h"
@@ -31,6 +32,7 @@ using Open = std::unique_ptr<Tier> (*)(const std::filesystem::path&, const Clock
 
 // Writes and removes at random until killed.
 [[noreturn]] void churn(Open open, const std::filesystem::path& folder, unsigned seed) {
+  end_with_parent();
   RealClock clock;
   const auto tier = open(folder, clock);
   std::mt19937 random(seed);
