@@ -209,7 +209,7 @@ void ExtentIndex::remove(ExtentId id) {
 
 bool ExtentIndex::usable(const Extent& extent, std::uint32_t end_block, const SpanFilter& filter) const {
   if ((extent.tiers & ~filter.tiers_excluded) == 0) return false;
-  if (extent.expires_s != 0 && extent.expires_s <= filter.wall_s) return false;
+  if (extent.expires_s != 0 && extent.expires_s <= filter.wall_s && !extent.pinned(filter.wall_s)) return false;
   if (filter.only_named) return filter.names(extent);
   if (extent.exact) return true;
   if (end_block > filter.exact_after) return false;

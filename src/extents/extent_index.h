@@ -118,7 +118,7 @@ struct ChainSpan {
 struct SpanFilter {
   bool exact = true;
   float quality_min = 0;
-  double wall_s = 0;                              // expired ones are not there
+  double wall_s = 0;                              // expired ones are not there, but for pinned ones
   std::uint32_t exact_after = ~std::uint32_t{0};  // chunks that reach beyond this block of the chain must be exact
   std::uint8_t tiers_excluded = 0;                // bit by tier
   // This variant is taken wherever it is, at that keep or a larger one.
