@@ -87,7 +87,8 @@ void StoreCore::apply_stored(std::uint32_t tier, const IndexRecord& record, bool
   const auto realm = index.realm(record.realm);
   const auto id = realm ? index.add(record.facts, *realm) : std::nullopt;
   if (!id) return;
-  const Extent& extent = index.at(*id);
+  Extent& extent = index.at(*id);
+  if (extent.tiers == 0 && !extent.exact && !options.placement.believes_others) extent.quality = 0;
   if (extent.on(tier)) {
     const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
     if (extent.bytes == record.facts.bytes || (elsewhere && record.facts.keep > extent.keep)) return;
