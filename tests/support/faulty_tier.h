@@ -23,6 +23,8 @@ struct Faults {
   std::function<bool(std::uint64_t nth)> fail_list = {};     // kIo
   double delay_s = 0;                       // every read and write takes at least as long, before it returns
   const std::atomic<bool>* open = nullptr;  // removing and listing parts wait until it is true
+  // Told of each before it begins, on the thread that asks for it. Nothing goes wrong.
+  std::function<void(const BlobId&)> on_write = {}, on_remove = {};
 };
 
 inline std::function<bool(std::uint64_t)> only(std::uint64_t n) {
@@ -75,6 +77,7 @@ class FaultyTier final : public TierWrapper {
 
   std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {
     const std::uint64_t size = bytes->size();
+    if (faults_.on_write) faults_.on_write(id);
     Result<bool> created = write_now(id, std::move(bytes), ++writes_);
     clock_.sleep_until_s(start_s + faults_.delay_s);
     const Status status = created ? Status() : std::unexpected(created.error());
@@ -84,6 +87,7 @@ class FaultyTier final : public TierWrapper {
 
   Result<std::uint64_t> remove_impl(const BlobId& id) override {
     wait_until_open();
+    if (faults_.on_remove) faults_.on_remove(id);
     if (hits(faults_.fail_remove, ++removals_)) return fail(ErrorCode::kIo, "{}: injected failure", to_string(id));
     return TierWrapper::remove_impl(id);
   }
