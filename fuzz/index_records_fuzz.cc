@@ -2,6 +2,11 @@
 // as they were read and that the index takes or refuses.
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "extents/index_records.h"
 #include "input.h"
@@ -10,7 +15,8 @@ namespace {
 
 using namespace shale;
 
-constexpr std::size_t kFrame = 8;  // docs/formats/store.md: size, checksum
+constexpr std::size_t kFrame = 8;       // docs/formats/store.md: size, checksum
+constexpr std::size_t kTextMax = 4096;  // what is written of a text
 
 // Gives every record the checksum that it would have, so that damage is seen by the checks behind it.
 void seal_records(std::span<std::byte> bytes) {
@@ -24,6 +30,46 @@ void seal_records(std::span<std::byte> bytes) {
   }
 }
 
+// What a writer makes of a record that was read: realms have one name each, and numbers as they come.
+class Written {
+ public:
+  void add(IndexRecord record) {
+    if (record.type == IndexRecord::Type::kRealm) return;
+    if (record.type == IndexRecord::Type::kStored) {
+      const auto number = static_cast<std::uint32_t>(realms_.size());
+      const auto known = realms_.try_emplace(record.realm.hash, number, record.realm.tenant).first;
+      std::tie(record.realm_number, record.realm.tenant) = known->second;
+      ExtentFacts& facts = record.facts;
+      for (std::string* text : {&facts.label, &facts.method, &facts.rankings, &record.realm.tenant}) {
+        text->resize(std::min(text->size(), kTextMax));
+      }
+    }
+    writer_.add(record);
+    records_.push_back(std::move(record));
+  }
+
+  void check_read() {
+    const auto bytes = writer_.take();
+    std::span<const std::byte> rest = bytes;
+    RecordReader reader;
+    for (const IndexRecord& expected : records_) {
+      IndexRecord record;
+      do {
+        record = {};
+        const auto read = reader.next(rest, record);
+        check(read && *read);
+      } while (record.type == IndexRecord::Type::kRealm);
+      check(record == expected);
+    }
+    check(rest.empty());
+  }
+
+ private:
+  RecordWriter writer_;
+  std::vector<IndexRecord> records_;
+  std::unordered_map<Hash128, std::pair<std::uint32_t, std::string>> realms_;
+};
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
@@ -31,21 +77,20 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   seal_records(input.bytes());
   std::span<const std::byte> rest = input.bytes();
   RecordReader reader;
-  RecordWriter writer;
+  Written written;
   ExtentIndex index;
-  IndexRecord record;
-  for (auto read = reader.next(rest, record); read && *read; read = reader.next(rest, record)) {
+  for (;;) {
+    IndexRecord record;
+    const auto read = reader.next(rest, record);
+    if (!read || !*read) break;
+    written.add(record);
     if (record.type != IndexRecord::Type::kStored) continue;
     const auto realm = index.realm(record.realm);
     const auto id = realm ? index.add(record.facts, *realm) : std::nullopt;
     check(id.has_value());
     index.at(*id).tiers = 1;
-    writer.add(record);
   }
   check(index.check_integrity().has_value());
-  const auto bytes = writer.take();
-  rest = bytes;
-  RecordReader again;
-  for (auto read = again.next(rest, record); !rest.empty(); read = again.next(rest, record)) check(read && *read);
+  written.check_read();
   return 0;
 }

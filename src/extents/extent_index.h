@@ -36,6 +36,7 @@ inline constexpr std::uint32_t kNoGroup = ~std::uint32_t{0};
 struct Realm {
   Hash128 hash;
   std::string tenant;
+  bool operator==(const Realm&) const = default;
 };
 
 // `chunk_tokens`: of a store's chunks.
@@ -66,6 +67,7 @@ struct ExtentFacts {
   std::uint32_t chunk_blocks = 0;
   std::vector<std::uint64_t> tags;    // of each chunk
   std::vector<std::uint32_t> prints;  // of each block; all chunks have chunk_blocks but the last
+  bool operator==(const ExtentFacts&) const = default;
 };
 // The tags and prints of consecutive blocks.
 void name_chunks(std::span<const BlockKey> keys, const Hash128& realm, std::uint32_t chunk_blocks, ExtentFacts& facts);

@@ -37,6 +37,7 @@ struct IndexRecord {
   float frequency = 0;
   std::uint32_t chunk = 0;
   std::uint64_t session = 0, offset = 0;
+  bool operator==(const IndexRecord&) const = default;
 };
 
 // Bytes of records in a row. Realms are numbered as they come.
