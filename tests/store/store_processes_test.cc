@@ -23,7 +23,7 @@ namespace {
 constexpr std::uint64_t kCapacity = 3 << 20;
 constexpr std::uint32_t kExtentBlocks = 64;
 
-std::vector<BlockKey> chain_number(std::uint32_t number) {
+std::vector<BlockKey> chain_of_some_length(std::uint32_t number) {
   return chain_of(static_cast<std::int32_t>(1000 * (number + 1)), 8 + number % 5 * 16);
 }
 
@@ -94,7 +94,7 @@ TEST(StoreProcesses, APinHoldsForAllWhileItsProcessLives) {
   ASSERT_TRUE(other->flush());
   std::this_thread::sleep_for(std::chrono::milliseconds(600));
   for (std::uint32_t c = 0; c < 30; ++c) {
-    const Status saved = save_all(*leader, chain_number(c));
+    const Status saved = save_all(*leader, chain_of_some_length(c));
     ASSERT_TRUE(saved || saved.error().code == ErrorCode::kFull) << "others may be worth more";
   }
   EXPECT_GT(leader->stats().tiers[0].removed, 0u);
@@ -233,7 +233,7 @@ TEST(StoreProcesses, WhatADeadLeaderDidNotRemoveTheNextOneDoes) {
   const auto store = open_on(folder, clock, kCapacity);
   std::mt19937 random(seed);
   for (;;) {
-    const auto keys = chain_number(static_cast<std::uint32_t>(random() % 40));
+    const auto keys = chain_of_some_length(static_cast<std::uint32_t>(random() % 40));
     if (random() % 3 != 0) (void)save_all(*store, keys);
     if (random() % 3 == 0) (void)load_all(*store, keys);
     if (random() % 8 == 0) (void)store->remove(keys);
@@ -275,7 +275,7 @@ TEST(StoreProcesses, KilledAtRandomTheyLeaveNoWrongByteAndNoLostRoom) {
       << sound.error().message;
   std::uint32_t found = 0;
   for (std::uint32_t number = 0; number < 40; ++number) {
-    const auto keys = chain_number(number);
+    const auto keys = chain_of_some_length(number);
     const std::uint32_t blocks = store->lookup(keys).blocks;
     EXPECT_EQ(load_all(*store, keys), blocks);
     found += blocks;
