@@ -10,7 +10,8 @@
 namespace shale {
 namespace {
 
-// Stands for the user's text while the template is rendered: no template changes or contains it.
+// Stands for the user's text while the template is rendered: no template contains it. So a template that trims texts
+// leaves the user's as it is: context and question are its halves, and tokenised apart.
 constexpr std::string_view kMarker = "[[shale-user-text-7d1f]]";
 
 void append(std::vector<Token>& to, const std::vector<Token>& tokens) {
