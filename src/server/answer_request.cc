@@ -110,7 +110,7 @@ void read_budget(JsonFields& fields, const RequestPolicy& policy, std::optional<
   budget = options.tokens ? std::optional(options) : std::nullopt;
 }
 
-// Refuses what OpenAI has and this server has not.
+// Refuses what OpenAI or vLLM has and this server has not.
 void refuse_unsupported(JsonFields& fields) {
   fields.refuse("n", 1, "must be 1: this server gives one answer a request; send the request again for another");
   fields.refuse("best_of", 1, "must be 1: this server gives one answer a request");
@@ -124,6 +124,24 @@ void refuse_unsupported(JsonFields& fields) {
   fields.refuse("response_format", {{"type", "text"}}, "is not supported: answers are text");
   fields.refuse("tools", Json::array(), "is not supported: put descriptions of tools into the system message");
   fields.refuse("functions", Json::array(), "is not supported");
+  fields.refuse("modalities", Json::array({"text"}), "is not supported: answers are text");
+  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) {
+    fields.refuse(name, nullptr, "is not supported: answers have no grammar");
+  }
+  fields.refuse("repetition_penalty", 1, "is not supported: it must be 1");
+  fields.refuse("use_beam_search", false, "is not supported");
+  fields.refuse("min_tokens", 0, "is not supported: with `ignore_eos` an answer has `max_tokens`");
+  fields.refuse("stop_token_ids", Json::array(), "is not supported: give texts, as `stop`");
+  fields.refuse("include_stop_str_in_output", false, "is not supported: answers end before it");
+  fields.refuse("bad_words", Json::array(), "is not supported");
+  fields.refuse("allowed_token_ids", nullptr, "is not supported");
+  fields.refuse("skip_special_tokens", true, "is not supported: control tokens have no text");
+  fields.refuse("prompt_logprobs", nullptr, "is not supported");
+  fields.refuse("truncate_prompt_tokens", nullptr, "is not supported: prompts are read whole");
+  fields.refuse("chat_template", nullptr, "is not supported: chats are rendered by the model's own");
+  fields.refuse("chat_template_kwargs", Json::object(), "is not supported: the template gets messages alone");
+  fields.refuse("continue_final_message", false, "is not supported: complete a rendered prompt instead");
+  fields.refuse("add_generation_prompt", true, "is not supported: complete a rendered prompt instead");
 }
 
 std::optional<std::string> content_text(const Json& content) {
@@ -151,6 +169,11 @@ void read_messages(JsonFields& fields, std::vector<ChatMessage>& messages) {
     if (known == kRoles.end()) {
       return fields.fail("messages",
                          fmt::format("[{}] needs a role: system, developer, user, assistant or tool", messages.size()));
+    }
+    for (const char* name : {"tool_calls", "function_call"}) {
+      if (message.value(name, Json()).empty()) continue;
+      return fields.fail("messages", fmt::format("[{}] has {}, which is not supported: write the call into its content",
+                                                 messages.size(), name));
     }
     auto text = content_text(message.value("content", Json()));
     if (!text) {
@@ -209,7 +232,9 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   }
   fields.number("temperature", request.sampling.temperature, 0, 100);
   fields.number("top_p", request.sampling.top_p, 0, 1);
-  fields.whole("top_k", request.sampling.top_k, 0u, kTokensMax);
+  // -1 is vLLM's word for all.
+  if (const Json* k = fields.find("top_k"); !k || *k != -1)
+    fields.whole("top_k", request.sampling.top_k, 0u, kTokensMax);
   fields.number("min_p", request.sampling.min_p, 0, 1);
   fields.whole("max_tokens", request.max_tokens, 1u, kTokensMax);
   fields.whole("max_completion_tokens", request.max_tokens, 1u, kTokensMax);

@@ -99,6 +99,17 @@ TEST(AnswerRequest, ReadsPromptsOfEachKind) {
   EXPECT_EQ(completion(R"("prompt": "Why?", "context": "Because.")")->context, "Because.");
 }
 
+// What clients of vLLM send to say what it does anyway.
+TEST(AnswerRequest, ReadsWhatAsksForNothingMore) {
+  const auto request = chat(
+      R"("repetition_penalty": 1.0, "min_tokens": 0, "stop_token_ids": [], "include_stop_str_in_output": false,
+         "bad_words": [], "guided_json": null, "prompt_logprobs": null, "chat_template_kwargs": {}, "top_k": -1,
+         "skip_special_tokens": true, "add_generation_prompt": true, "modalities": ["text"], "use_beam_search": false,
+         "messages": [{"role": "assistant", "content": "Hm.", "tool_calls": [], "function_call": null}])");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->request.sampling.top_k, 0u) << "all";
+}
+
 // What is wrong, with the field's name.
 TEST(AnswerRequest, RefusesWithTheFieldsName) {
   for (const auto& [fields, param] : std::vector<std::pair<const char*, const char*>>{
@@ -125,6 +136,27 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("tools": [{}])", "tools"},
            {R"("response_format": {"type": "json_object"})", "response_format"},
            {R"("presence_penalty": 0.5)", "presence_penalty"},
+           {R"("modalities": ["text", "audio"])", "modalities"},
+           {R"("guided_json": {"type": "object"})", "guided_json"},
+           {R"("guided_regex": "a+")", "guided_regex"},
+           {R"("guided_choice": ["a", "b"])", "guided_choice"},
+           {R"("guided_grammar": "a")", "guided_grammar"},
+           {R"("structured_outputs": {"regex": "a+"})", "structured_outputs"},
+           {R"("repetition_penalty": 1.2)", "repetition_penalty"},
+           {R"("use_beam_search": true)", "use_beam_search"},
+           {R"("min_tokens": 100)", "min_tokens"},
+           {R"("stop_token_ids": [151643])", "stop_token_ids"},
+           {R"("include_stop_str_in_output": true)", "include_stop_str_in_output"},
+           {R"("bad_words": ["x"])", "bad_words"},
+           {R"("allowed_token_ids": [5])", "allowed_token_ids"},
+           {R"("skip_special_tokens": false)", "skip_special_tokens"},
+           {R"("prompt_logprobs": 1)", "prompt_logprobs"},
+           {R"("truncate_prompt_tokens": 100)", "truncate_prompt_tokens"},
+           {R"("chat_template": "{{ messages }}")", "chat_template"},
+           {R"("chat_template_kwargs": {"enable_thinking": false})", "chat_template_kwargs"},
+           {R"("continue_final_message": true)", "continue_final_message"},
+           {R"("add_generation_prompt": false)", "add_generation_prompt"},
+           {R"("top_k": -2)", "top_k"},
            {R"("keep": 0.5)", "keep"},
            {R"("min_quality": 1.5)", "min_quality"},
            {R"("min_quality": 0.9, "method": "int8")", "min_quality"},
@@ -138,6 +170,8 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("messages": [{"role": "wizard", "content": "x"}])", "messages"},
            {R"("messages": [{"role": "user"}])", "messages"},
            {R"("messages": ["x"])", "messages"},
+           {R"("messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}])", "messages"},
+           {R"("messages": [{"role": "assistant", "content": "", "function_call": {"name": "f"}}])", "messages"},
            {R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])", "messages"}}) {
     const auto request = chat(fields);
     ASSERT_FALSE(request) << fields;
