@@ -10,7 +10,7 @@ namespace shale {
 namespace {
 
 constexpr std::size_t kTokenBytesMax = 8;                     // no language's text has as many
-constexpr std::size_t kTextBytesMin = std::size_t{64} << 10;  // that every model reads
+constexpr std::size_t kTextBytesMin = std::size_t{64} << 10;  // that every model reads, and that are tokenized once
 constexpr std::size_t kPieceBytes = std::size_t{16} << 10;
 constexpr std::size_t kSeamBytes = 256;  // on either side of a cut: beyond them it makes no difference
 
@@ -21,6 +21,7 @@ std::optional<std::string> excess_of(std::span<const std::string_view> texts, bo
   std::size_t bytes = 0;
   for (const std::string_view text : texts) bytes += text.size();
   if (bytes > std::max(kTextBytesMin, kTokenBytesMax * context_tokens)) return fmt::format("{} bytes", bytes);
+  if (bytes <= kTextBytesMin) return std::nullopt;
   const auto count = [&](std::string_view text) { return tokenizer.tokenize(text, special).size(); };
   std::size_t tokens = 0;
   for (std::string_view text : texts) {

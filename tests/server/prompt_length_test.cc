@@ -42,6 +42,13 @@ TEST(PromptLength, ReadsNothingWhereBytesAreFewEnough) {
   EXPECT_EQ(tokenizer.bytes, 0u);
 }
 
+// They are tokenized whole anyway, and counted then.
+TEST(PromptLength, ReadsNothingOfUsualPrompts) {
+  const CountingTokenizer tokenizer;
+  EXPECT_EQ(excess(tokenizer, repeated("x", 60'000), 50'000), std::nullopt);
+  EXPECT_EQ(tokenizer.bytes, 0u);
+}
+
 TEST(PromptLength, ReadsNoMoreThanFillsTheContext) {
   const CountingTokenizer tokenizer;
   EXPECT_EQ(excess(tokenizer, repeated("x", 800'000), 100'000), "at least 100000 tokens");
