@@ -125,7 +125,10 @@ ApiResult<HttpResponse> Api::get(const HttpRequest& head) const {
     return std::unexpected(ApiError{.status = 404, .message = fmt::format("there is no {} {}", head.method, path)});
   }
   if (head.method != "GET" && head.method != "HEAD") return std::unexpected(not_allowed("GET, HEAD"));
-  if (path == "/health") return json_response(Json{{"status", "ok"}});
+  if (path == "/health") {
+    return loop_.stopping() ? json_response(Json{{"status", "shutting down"}}, 503)
+                            : json_response(Json{{"status", "ok"}});
+  }
   if (path == kModels) return json_response(Json{{"object", "list"}, {"data", Json::array({model_json()})}});
   if (named) return model(path.substr(kModels.size() + 1));
   return HttpResponse{.type = std::string(kMetricsType), .body = metrics_text(metrics(), options_.model_name)};

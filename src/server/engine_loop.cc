@@ -79,6 +79,11 @@ ServerMetrics EngineLoop::metrics() const {
   return metrics;
 }
 
+bool EngineLoop::stopping() const {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
 void EngineLoop::stop(std::chrono::milliseconds grace) {
   {
     const std::lock_guard lock(mutex_);

@@ -78,6 +78,7 @@ class EngineLoop {
   std::uint32_t retry_after_s() const;
   // At most a tenth of a second old while the engine runs, and never older than the last answer.
   ServerMetrics metrics() const;
+  bool stopping() const;
   // Takes no more requests, ends those running, after `grace` by cancelling them, and returns when the thread has
   // ended: the engine is the caller's again.
   void stop(std::chrono::milliseconds grace);

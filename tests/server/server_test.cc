@@ -278,7 +278,14 @@ TEST_F(BusyServerTest, AnswersWhatIsInFlightBeforeItStops) {
   std::vector<Json> events;
   std::jthread streaming([&] { events = streamed("/v1/chat/completions", endless()); });
   ASSERT_TRUE(comes_to("vllm:num_requests_running{model_name=\"tiny\"}", 1));
-  server_->stop(60s);
+  std::jthread stopping([&] { server_->stop(60s); });
+  int health = 200;
+  while (health == 200) {
+    const auto result = client().Get("/health");
+    health = result ? result->status : 0;
+  }
+  EXPECT_EQ(health, 503) << "no more requests are to be sent to it";
+  stopping.join();
   streaming.join();
   EXPECT_EQ(events.back()["choices"][0]["finish_reason"], "length");
   EXPECT_FALSE(client().Get("/health"));
