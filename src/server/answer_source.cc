@@ -71,7 +71,7 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
   Part result;
   std::string& out = result.response.body;
   if (!std::exchange(begun_, true)) {
-    result.response.type = "text/event-stream";
+    result.response.type = "text/event-stream; charset=utf-8";
     result.response.fields = {{"Cache-Control", "no-cache"}};
     add_warning(result.response);
     if (head_.endpoint == Endpoint::kChat) out += event(role_chunk(head_));

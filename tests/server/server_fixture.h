@@ -44,7 +44,7 @@ class ServerTest : public EngineTest {
     body["stream"] = true;
     const auto result = post(path, body);
     EXPECT_TRUE(result);
-    EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
+    EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream; charset=utf-8");
     std::vector<Json> events;
     std::istringstream lines(result->body);
     std::string line, last;
