@@ -152,7 +152,7 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   const int tenant = tenant_of(http).value_or(-1);
   AnswerNotes notes{.tenant = std::string(name_of(tenant)), .log = options_.log};
   std::shared_ptr<const void> place;
-  if (tenant >= 0) {
+  if (tenant >= 0 && !route.render) {
     place = tenants_.admit(tenant);
     if (!place) {
       const std::string message =

@@ -45,6 +45,9 @@ TEST_F(ServerTest, MetricsTellOfEachTenant) {
   start({.api = {.api_key = "operator", .tenants = two_tenants("requests=3", "")}});
   ask("secret", chat("What is shale?"));
   ask("secret", chat("What is shale?"));
+  const auto rendered = client().Post("/v1/chat/completions/render", {{"Authorization", "Bearer secret"}},
+                                      chat("What is shale?").dump(), "application/json");
+  EXPECT_EQ(rendered->status, 200);
   const auto sample = [&](const std::string& name, const std::string& labels) {
     const auto metrics = client().Get("/metrics", {{"Authorization", "Bearer operator"}})->body;
     const std::string head = name + "{model_name=\"tiny\",tenant=\"" + labels + "} ";
@@ -54,6 +57,7 @@ TEST_F(ServerTest, MetricsTellOfEachTenant) {
   };
   const double prompts = sample("shale_tenant_prompt_tokens_total", "ann\"");
   EXPECT_GT(prompts, 0);
+  EXPECT_EQ(sample("shale_tenant_requests_total", "ann\""), 2) << "a render asks for no answer";
   EXPECT_EQ(sample("shale_tenant_generation_tokens_total", "ann\""), 24);
   EXPECT_EQ(sample("shale_tenant_cached_tokens_total", "ann\",source=\"pool\""), prompts / 2 - 1);
   EXPECT_EQ(sample("shale_tenant_queue_seconds_count", "ann\""), 2);
@@ -85,9 +89,8 @@ TEST_F(ServerTest, APublicPrefixIsFoundByAllTenants) {
 
 // Four are decoded together and none may wait: as many places each has for itself, or as its line says.
 TEST_F(BusyServerTest, ATenantsFullQueueIsItsOwn) {
-  const auto status = [&](const std::string& key, const Json& body) {
-    const auto result =
-        client().Post("/v1/chat/completions", {{"Authorization", "Bearer " + key}}, body.dump(), "application/json");
+  const auto status = [&](const std::string& key, const Json& body, const char* path = "/v1/chat/completions") {
+    const auto result = client().Post(path, {{"Authorization", "Bearer " + key}}, body.dump(), "application/json");
     return result ? result->status : 0;
   };
   const auto comes_in_flight = [&](const std::string& tenant, int requests) {
@@ -105,6 +108,7 @@ TEST_F(BusyServerTest, ATenantsFullQueueIsItsOwn) {
     for (int i = 0; i < places; ++i) asking.emplace_back([&] { status("secret", endless()); });
     ASSERT_TRUE(comes_in_flight("ann", places)) << of_ann;
     EXPECT_EQ(status("secret", chat("x")), 429) << of_ann;
+    EXPECT_EQ(status("secret", chat("x"), "/v1/chat/completions/render"), 200) << "that takes no place";
     for (int i = 0; i < 4; ++i) asking.emplace_back([&] { status("other", endless()); });
     EXPECT_TRUE(comes_in_flight("bob", 4)) << "they wait for one of ann's to end";
     server_->stop(0ms);
