@@ -180,6 +180,8 @@ void Engine::State::finish(RequestState& run, StopReason reason, std::optional<E
   unpark();  // what a step that is not over appended is not computed, and must not be kept
   Response& response = run.response;
   response.stop = reason;
+  response.begun = run.begun;
+  if (!run.begun) response.queue_seconds = clock.now_s() - run.submitted_s;
   response.error = std::move(error);
   const std::string rest = run.stream.finish();
   if (!rest.empty() && run.request.on_text) run.request.on_text(rest);

@@ -70,7 +70,8 @@ struct Response {
   std::string_view metric = kAgreement;
   KvBudgetStats budget;  // what staying inside its KV budget took
   StopReason stop = StopReason::kLength;
-  double queue_seconds = 0;
+  bool begun = true;                // false: it ended while it waited, and nothing of its prompt was looked up
+  double queue_seconds = 0;         // from submission to where it began, or ended
   double ttft_seconds = 0;          // from submission to the first token
   double tpot_seconds = 0;          // mean time between later tokens; 0 with fewer than two
   std::vector<float> gaps_seconds;  // each of those times

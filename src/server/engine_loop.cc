@@ -170,7 +170,7 @@ void EngineLoop::count(const Running& request, const Response& response) {
   if (request.tenant.empty()) return;
   TenantServed& served = served_[request.tenant];
   ++served.requests;
-  served.prompt_tokens += response.prompt_tokens;
+  served.prompt_tokens += response.begun ? response.prompt_tokens : 0;
   served.generated_tokens += response.tokens.size();
   served.cached.add(response.cached);
   served.queue_seconds += response.queue_seconds;

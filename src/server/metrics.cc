@@ -15,13 +15,13 @@ std::uint64_t Histogram::count() const { return std::accumulate(counts_.begin(),
 void RequestMetrics::finish(const Response& response, double seconds) {
   ++finished[static_cast<std::size_t>(response.stop)];
   lossy += response.lossy;
-  prompt_tokens += response.prompt_tokens;
+  prompt_tokens += response.begun ? response.prompt_tokens : 0;
   generated_tokens += response.tokens.size();
   cached.add(response.cached);
   queue_seconds.observe(response.queue_seconds);
   total_seconds.observe(seconds);
   prompt_lengths.observe(response.prompt_tokens);
-  computed_lengths.observe(response.computed_tokens());
+  if (response.begun) computed_lengths.observe(response.computed_tokens());
   answer_lengths.observe(static_cast<double>(response.tokens.size()));
   if (!response.tokens.empty()) ttft_seconds.observe(response.ttft_seconds);
   for (const float gap : response.gaps_seconds) gap_seconds.observe(gap);

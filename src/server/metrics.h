@@ -52,7 +52,7 @@ struct RequestMetrics {
   std::array<std::uint64_t, 6> finished = {};
   std::uint64_t overloaded = 0, refused = 0;
   std::uint64_t lossy = 0;                                // of the finished
-  std::uint64_t prompt_tokens = 0, generated_tokens = 0;  // of the finished
+  std::uint64_t prompt_tokens = 0, generated_tokens = 0;  // of the finished; prompts of those that had begun
   CachedTokens cached;
   Histogram ttft_seconds{kFirstTokenSeconds}, tpot_seconds{kTokenSeconds};
   Histogram gap_seconds{kTokenSeconds};  // of tpot_seconds each one that its mean is of

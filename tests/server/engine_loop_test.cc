@@ -127,6 +127,25 @@ TEST_F(BusyEngineLoopTest, APlaceIsHeldUntilTheEngineIsDone) {
   EXPECT_EQ(cancelled.get_future().get(), 1u);
 }
 
+TEST_F(BusyEngineLoopTest, WhoLeavesWhileItWaitsHasWaitedAndWasNotComputed) {
+  start();
+  std::vector<Answer> running;
+  for (std::uint32_t i = 0; i < 4; ++i) running.push_back(loop_->submit(endless(i), false).value());
+  {
+    Answer waiting = loop_->submit(endless(9), false).value();
+    ASSERT_TRUE(waiting.next(10s));  // the engine has it
+    std::this_thread::sleep_for(100ms);
+  }
+  const auto ended = [&] { return loop_->metrics().requests.total_seconds.count(); };
+  ASSERT_TRUE(testing::eventually([&] { return ended() > 0; }));
+  const RequestMetrics requests = loop_->metrics().requests;
+  EXPECT_EQ(requests.finished[static_cast<int>(StopReason::kCancelled)], 1u);
+  EXPECT_GE(requests.queue_seconds.sum(), 0.1);
+  EXPECT_EQ(requests.prompt_lengths.count(), 1u);
+  EXPECT_EQ(requests.computed_lengths.count(), 0u);
+  EXPECT_EQ(requests.prompt_tokens, 0u);
+}
+
 TEST_F(BusyEngineLoopTest, AReaderThatIsTooSlowIsCancelled) {
   start({.text_bytes_max = 2});
   Answer answer = loop_->submit(endless(1), true).value();
