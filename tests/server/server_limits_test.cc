@@ -88,5 +88,38 @@ TEST_F(ServerTest, AnswersNoForeignPages) {
   EXPECT_EQ(client().Get("/v1/models", {{"Origin", "http://localhost:3000"}})->status, 200);
 }
 
+// As a browser asks: whether the page may send JSON and a key, and whether it may read the answer.
+TEST_F(ServerTest, AnswersPagesOfAllowedOrigins) {
+  start({.http = {.allowed_hosts = {"app.example"}}, .api = {.api_key = "secret"}});
+  constexpr const char* kAllowed = "Access-Control-Allow-Origin";
+  const auto preflight = [&](const char* origin) {
+    return client().Options("/v1/chat/completions", {{"Origin", origin},
+                                                     {"Access-Control-Request-Method", "POST"},
+                                                     {"Access-Control-Request-Headers", "authorization,content-type"}});
+  };
+  for (const char* origin : {"http://localhost:3000", "https://app.example"}) {
+    const auto asked = preflight(origin);
+    ASSERT_TRUE(asked);
+    EXPECT_EQ(asked->status, 200);
+    EXPECT_EQ(asked->get_header_value(kAllowed), origin);
+    EXPECT_EQ(asked->get_header_value("Vary"), "Origin");
+    EXPECT_THAT(asked->get_header_value("Access-Control-Allow-Methods"), HasSubstr("POST"));
+    EXPECT_EQ(asked->get_header_value("Access-Control-Allow-Headers"), "authorization,content-type");
+    const httplib::Headers page = {{"Origin", origin}, {"Authorization", "Bearer secret"}};
+    EXPECT_EQ(client().Get("/v1/models", page)->get_header_value(kAllowed), origin);
+    const auto refused = client().Get("/v1/models", {{"Origin", origin}});
+    EXPECT_EQ(refused->status, 401);
+    EXPECT_EQ(refused->get_header_value(kAllowed), origin) << "the page may read why";
+  }
+  const auto foreign = preflight("https://evil.example");
+  EXPECT_EQ(foreign->status, 403);
+  EXPECT_FALSE(foreign->has_header(kAllowed));
+  httplib::Client kept("127.0.0.1", server_->port());
+  kept.set_keep_alive(true);
+  EXPECT_TRUE(kept.Get("/health", {{"Origin", "http://localhost"}})->has_header(kAllowed));
+  EXPECT_FALSE(kept.Get("/health")->has_header(kAllowed));
+  EXPECT_EQ(client().Options("/v1/models", {{"Authorization", "Bearer secret"}})->status, 405);
+}
+
 }  // namespace
 }  // namespace shale

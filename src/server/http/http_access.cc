@@ -61,4 +61,12 @@ std::optional<HttpFailure> refuse_foreign(const HttpRequest& request, std::span<
   return HttpFailure{403, fmt::format("pages of {} may not ask this server: {}", beginning(origin), kAllow)};
 }
 
+std::optional<HttpResponse> answer_preflight(const HttpRequest& request) {
+  if (request.method != "OPTIONS" || request.field("access-control-request-method").empty()) return std::nullopt;
+  return HttpResponse{
+      .fields = {{"Access-Control-Allow-Methods", "GET, POST"},
+                 {"Access-Control-Allow-Headers", std::string(request.field("access-control-request-headers"))},
+                 {"Access-Control-Max-Age", "600"}}};
+}
+
 }  // namespace shale

@@ -24,4 +24,8 @@ bool is_loopback(std::string_view host);
 // 403 otherwise.
 std::optional<HttpFailure> refuse_foreign(const HttpRequest& request, std::span<const std::string> names);
 
+// What a browser asks before a page of another origin may send JSON or a key (CORS, Fetch 4.8), answered for one that
+// refuse_foreign lets in; nothing for other requests.
+std::optional<HttpResponse> answer_preflight(const HttpRequest& request);
+
 }  // namespace shale

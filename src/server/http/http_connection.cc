@@ -117,6 +117,7 @@ void HttpConnection::received(std::error_code error, std::size_t bytes) {
 void HttpConnection::next_request() {
   stage_ = Stage::kReading;
   parser_.emplace(hub_.limits);
+  origin_.clear();
   head_looked_at_ = begun_ = ended_ = chunked_ = bodiless_ = false;
   waits_since_ = std::chrono::steady_clock::now();
   wait_at_most(hub_.limits.idle);
@@ -176,6 +177,12 @@ bool HttpConnection::look_at_head() {
   if (hub_.refuses_foreign) {
     if (const auto foreign = refuse_foreign(request, hub_.allowed_hosts)) {
       refuse(*foreign);
+      return false;
+    }
+    origin_ = request.field("origin");
+    if (const auto response = answer_preflight(request)) {
+      close_after_ |= parser_->has_body();
+      respond(*response);
       return false;
     }
   }
@@ -271,6 +278,7 @@ std::string HttpConnection::head_of(const HttpResponse& response, std::optional<
   if (length) head += fmt::format("Content-Length: {}\r\n", *length);
   if (chunked_) head += "Transfer-Encoding: chunked\r\n";
   if (close_after_) head += "Connection: close\r\n";
+  if (!origin_.empty()) head += fmt::format("Access-Control-Allow-Origin: {}\r\nVary: Origin\r\n", origin_);
   for (const auto& [name, value] : response.fields) head += fmt::format("{}: {}\r\n", name, value);
   return head + "\r\n";
 }

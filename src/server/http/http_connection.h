@@ -78,6 +78,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   std::string ahead_;  // received and not parsed
   std::optional<HttpParser> parser_;
   bool head_looked_at_ = false;
+  std::string origin_;  // of the page that asks, where it may
   std::size_t body_bytes_ = 0;
 
   // Answering.
