@@ -54,7 +54,7 @@ Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<
                 in_flight_);
   }
   ++in_flight_;
-  submissions_.push_back({std::move(request), streamed, channel, std::move(place)});
+  submissions_.push_back({std::move(request), streamed, channel, std::move(place), clock_.now_s()});
   news_.notify_one();
   return Answer(*this, std::move(channel));
 }
@@ -142,7 +142,7 @@ void EngineLoop::take(Submission submission) {
       if (!channel->push(piece)) cancel(channel);
     };
   }
-  Running running{submission.channel, clock_.now_s(), submission.request.tenant, submission.place};
+  Running running{submission.channel, submission.came_s, clock_.now_s(), submission.request.tenant, submission.place};
   if (watch_) running.asked = submission.request;
   const auto id = engine_.submit(std::move(submission.request));
   if (id) {
@@ -166,7 +166,7 @@ void EngineLoop::give_back(std::shared_ptr<const void> place) {
 }
 
 void EngineLoop::count(const Running& request, const Response& response) {
-  requests_.finish(response, clock_.now_s() - request.submitted_s);
+  requests_.finish(response, clock_.now_s() - request.came_s);
   if (request.tenant.empty()) return;
   TenantServed& served = served_[request.tenant];
   ++served.requests;
@@ -178,7 +178,13 @@ void EngineLoop::count(const Running& request, const Response& response) {
 
 void EngineLoop::deliver() {
   std::vector<Response> responses = engine_.finished();
-  for (const Response& response : responses) count(running_.at(response.id), response);
+  for (Response& response : responses) {
+    const Running& request = running_.at(response.id);
+    const double inbox_s = request.taken_s - request.came_s;  // which the engine does not know of
+    response.queue_seconds += inbox_s;
+    if (!response.tokens.empty()) response.ttft_seconds += inbox_s;
+    count(request, response);
+  }
   if (!responses.empty() || clock_.now_s() - published_s_ >= kPublishEveryS) publish();
   for (Response& response : responses) {
     const auto running = running_.extract(response.id);

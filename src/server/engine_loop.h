@@ -90,10 +90,11 @@ class EngineLoop {
     bool streamed = false;
     std::shared_ptr<Channel> channel;
     std::shared_ptr<const void> place;
+    double came_s = 0;
   };
   struct Running {
     std::shared_ptr<Channel> channel;
-    double submitted_s = 0;
+    double came_s = 0, taken_s = 0;  // from the inbox, between two steps
     std::string tenant = {};
     std::shared_ptr<const void> place = nullptr;
     Request asked = {};  // for the watch, where there is one

@@ -146,6 +146,34 @@ TEST_F(BusyEngineLoopTest, WhoLeavesWhileItWaitsHasWaitedAndWasNotComputed) {
   EXPECT_EQ(requests.prompt_tokens, 0u);
 }
 
+// The engine's thread is kept where it tells the first client, as by a step.
+TEST_F(EngineLoopTest, CountsTheWaitForTheStepThatRuns) {
+  VirtualClock clock;
+  loop_ = std::make_unique<EngineLoop>(EngineLoopOptions{}, *engine_, clock);
+  std::promise<void> kept, let_go;
+  std::once_flag once;
+  Answer first = loop_
+                     ->submit(ask(1, 40, 1), false,
+                              [&] {
+                                std::call_once(once, [&] {
+                                  kept.set_value();
+                                  let_go.get_future().wait();
+                                });
+                              })
+                     .value();
+  kept.get_future().wait();
+  Answer second = loop_->submit(ask(2, 40, 1), false).value();
+  constexpr double kStepS = 1e6;  // beside which the engine's own seconds are nothing
+  clock.advance(kStepS);
+  let_go.set_value();
+  hear(std::move(first));
+  const Response response = *hear(std::move(second)).response;
+  EXPECT_GE(response.queue_seconds, kStepS);
+  EXPECT_GE(response.ttft_seconds, kStepS);
+  EXPECT_GE(loop_->metrics().requests.total_seconds.sum(), 2 * kStepS);
+  loop_.reset();  // before its clock
+}
+
 TEST_F(BusyEngineLoopTest, AReaderThatIsTooSlowIsCancelled) {
   start({.text_bytes_max = 2});
   Answer answer = loop_->submit(endless(1), true).value();
