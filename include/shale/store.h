@@ -228,7 +228,8 @@ typedef struct shale_load_options {
 
 // Begins to load the stored blocks of keys[first_block …) into `view`. The view must have room for all of these keys'
 // blocks and stay until the load is done, cancelled or freed. It is written only inside poll and wait. If nothing is
-// found, the load has no blocks.
+// found, the load has no blocks. Chunks are brought whole: the view's blocks of one that begins before it fail as
+// SHALE_NOT_FOUND. A view that begins a chunk less one block earlier has all of keys[first_block …).
 shale_code shale_store_load(shale_store* store, const shale_key* keys, size_t key_count, const shale_view* view,
                             const shale_load_options* options, shale_load** load);
 void shale_load_free(shale_load* load);  // cancels; NULL is ignored

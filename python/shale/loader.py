@@ -10,13 +10,14 @@ from .store import StoreError, drain
 
 
 class Progress:
-    """A load in flight. `failed`, once it has ended: places in the job's blocks that did not come."""
+    """A load in flight. `failed`, once it has ended: places in the job's blocks that did not come. The run holds `lead`
+    blocks more in front: the store brings whole chunks, and leaves out one that begins before the view."""
 
     PATIENCE_S = 0.3  # for a store that is still to learn of what the scheduler's, in another process, has found
     OVERDUE = 1.1  # of its time-out: a load that ends later is counted
 
-    def __init__(self, store, job, run, layers, timeout_s, options):
-        self.job, self._run, self._layers = job, run, layers
+    def __init__(self, store, job, run, lead, layers, timeout_s, options):
+        self.job, self._run, self._lead, self._layers = job, run, lead, layers
         self.failed, self.counted = [], collections.Counter()
         self._delivered = 0
         self._begun = time.monotonic()
@@ -34,7 +35,7 @@ class Progress:
                 known = self._store.lookup(self.job.keys, **self._options).blocks >= len(self.job.keys)
                 if not known and time.monotonic() < min(self._begun + self.PATIENCE_S, self._deadline):
                     return False
-                self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first,
+                self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first - self._lead,
                                               **self._options)
             done = self._load.poll()
         except (StoreError, ValueError):
@@ -54,17 +55,22 @@ class Progress:
 
     def _missing(self):
         """Blocks that were not found any more, failed, or are there in part only: engines attend to all tokens."""
-        missing = set(range(self._load.blocks, len(self.job.blocks)))
+        missing = set(range(max(0, self._load.blocks - self._lead), len(self.job.blocks)))
         for failure in self._load.failures:
-            missing.update(range(failure.first_block, failure.first_block + failure.blocks))
+            missing.update(self._places(failure))
         tokens = self._run.view.block_tokens
         for run in self._load.runs:
-            place = range(run.first_block, run.first_block + run.blocks)
+            place = self._places(run)
             if run.rows is not None and (run.rows != run.blocks * tokens).any():
                 missing.update(place)
             elif run.method != "full":
                 self.counted["blocks_lossy"] += len(place)
         return missing
+
+    def _places(self, of):
+        """Of a failure or a run: those in the job's blocks."""
+        first = of.first_block - self._lead
+        return range(max(0, first), max(0, first + of.blocks))
 
     def _end(self, failed):
         self._ended = True

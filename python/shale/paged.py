@@ -54,8 +54,9 @@ class PagedKv:
         """Whether runs are views of the engine's memory, not copies."""
         return self._sides is not None
 
-    def run(self, blocks):
-        return _RunInPlace(self, blocks) if self.in_place else _RunBetween(self, blocks)
+    def run(self, blocks, lead=0):
+        """A view of `lead` blocks that are the run's own, and of the engine's `blocks` behind them."""
+        return _RunInPlace(self, blocks) if self.in_place and not lead else _RunBetween(self, blocks, lead)
 
     def _view_in_place(self, blocks):
         sizes = {layer.itemsize for layer in self.layers}
@@ -87,11 +88,12 @@ class _RunInPlace:
 class _RunBetween:
     copied = True
 
-    def __init__(self, kv, blocks):
+    def __init__(self, kv, blocks, lead):
         self._kv, self._blocks = kv, blocks
         _, tokens, heads, channels = kv.offsets.shape
-        self._plain = np.empty((len(kv.layers), 2, len(blocks), tokens, heads, channels), kv.layers[0].dtype)
-        self.view = View(self._plain[:, 0], self._plain[:, 1], "LBTHD", block_tokens=tokens)
+        plain = np.empty((len(kv.layers), 2, lead + len(blocks), tokens, heads, channels), kv.layers[0].dtype)
+        self.view = View(plain[:, 0], plain[:, 1], "LBTHD", block_tokens=tokens)
+        self._plain = plain[:, :, lead:]
 
     def fill(self, layer):
         for block, plain in zip(self._blocks, self._plain[layer].swapaxes(0, 1)):

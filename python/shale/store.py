@@ -292,6 +292,7 @@ class Store:
         self._store = _shale._Store(name_space, tiers, _ELEMENTS[element], layers, kv_heads, head_dim, block_tokens,
                                     tuple(opaque_bytes), _PACKINGS[packing], chunk_tokens, threads, staging_bytes,
                                     late, qualities or {})
+        self.chunk_blocks = (chunk_tokens or 256) // block_tokens
         self._waiting = []
 
     def __enter__(self):
@@ -317,7 +318,7 @@ class Store:
         return Lookup(*self._store.lookup(_pack(keys), lossy, quality_min, tenant))
 
     def load(self, keys, view, *, lossy=False, quality_min=0.0, tenant="", first_block=0, tokens=None):
-        """Begins to load what is there of keys[first_block:] into the view."""
+        """Begins to load what is there of keys[first_block:] into the view, of chunks that begin there or later."""
         if not view.writable:
             raise ValueError("the view's arrays are read-only")
         handle = self._store.load(_pack(keys), self._checked(view), lossy, quality_min, tenant, first_block, _int32(tokens))

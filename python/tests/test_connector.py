@@ -42,6 +42,26 @@ def test_a_step_that_waits_for_its_load_keeps_a_token_to_compute():
             assert scheduler.found("two", 3 * BLOCK, 3 * BLOCK) == 0
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("packing", ["vec", "paired"])
+@pytest.mark.parametrize("own", [1, 2, 3])
+def test_a_hit_goes_on_inside_a_chunk_where_the_engine_has_its_beginning(asynchronous, packing, own):
+    keys, blocks = keys_of("abcde", 5), [7, 3, 11, 0, 5]
+    with open_store() as store:
+        Engine(store).serve("one", keys, [0, 1, 2, 3, 4])
+        store.flush()
+        engine = Engine(store, packing, asynchronous)
+        engine.clear()
+        engine.scheduler.add("two", lambda: keys)
+        assert engine.scheduler.found("two", own * BLOCK, 5 * BLOCK + 1) == (5 - own) * BLOCK
+        engine.scheduler.allocated("two", blocks, (5 - own) * BLOCK)
+        assert not (engine.wait_for("two") if asynchronous else engine.step(engine.scheduler.plan()))
+        assert engine.holds(keys[own:], blocks[own:])
+        assert (engine.kv.layers[0][blocks[:own]] == 0x7e00).all(), "others may read what the engine has itself"
+        assert engine.worker.counted["blocks_loaded"] == 5 - own
+        engine.worker.close()
+
+
 def test_a_request_is_saved_as_it_grows_and_each_block_once():
     keys = keys_of("abcd", 4)
     with open_store() as store:
