@@ -11,24 +11,32 @@ _HEADER_BYTES_MAX = 100 << 20  # as safetensors has it
 
 def identity(model_config):
     """Of vLLM's ModelConfig: weights, and what of its configuration and of vLLM's changes keys and values."""
+    configuration = json.loads(model_config.hf_text_config.to_json_string(use_diff=False))
     facts = [weights_identity(folder) if (folder := _folder(model_config)) else
              f"{model_config.model}@{model_config.revision}",
-             _configuration(model_config.hf_text_config), str(model_config.dtype),
-             str(model_config.quantization)]
+             _without_whereabouts(configuration), str(model_config.dtype), str(model_config.quantization)]
+    facts += [f"beyond {length}: {model_config.max_model_len > length}" for length in _long_rope(configuration)]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()
 
 
-def _configuration(config):
+def _without_whereabouts(configuration):
     """All that it says of the model; neither where that lies nor who reads it."""
-    facts = json.loads(config.to_json_string(use_diff=False))
-    return json.dumps({name: fact for name, fact in facts.items() if name not in ("_name_or_path", "transformers_version")},
-                      sort_keys=True)
+    return json.dumps({name: fact for name, fact in configuration.items()
+                       if name not in ("_name_or_path", "transformers_version")}, sort_keys=True)
 
 
-def named_weights(model):
+def _long_rope(configuration, length=0):
+    """Of a model with LongRoPE: the lengths beyond which vLLM takes the long factors, for short texts as well, where its
+    `max_model_len` is larger."""
+    length = configuration.get("original_max_position_embeddings") or length
+    own = [length] if configuration.get("rope_type", configuration.get("type")) in ("longrope", "su") else []
+    return own + [each for part in configuration.values() if isinstance(part, dict) for each in _long_rope(part, length)]
+
+
+def named_weights(model, *, refuse_long_rope=False):
     """Of a model or an adapter at a path, or of the one revision that the Hugging Face cache has under a name: its weights,
     and what its folder says of how they are used. ValueError where that cannot be told: a name alone may come to mean
-    other weights."""
+    other weights. `refuse_long_rope`: one, too, where the longest text that the engine serves decides how they are used."""
     model = model or "(without a name)"
     path = pathlib.Path(model)
     folders = [path] if path.exists() else _revisions(model)
@@ -36,6 +44,10 @@ def named_weights(model):
         found = f"has {len(folders)} revisions in" if folders else "is neither a path nor in"
         raise ValueError(f"shale: '{model}' {found} the Hugging Face cache, so that its weights cannot be told from "
                          "others: say in `model` what names them, and give another name with others")
+    configuration = folders[0] / "config.json"
+    if refuse_long_rope and configuration.is_file() and _long_rope(json.loads(configuration.read_text())):
+        raise ValueError(f"shale: '{model}' has LongRoPE, whose factors vLLM chooses by --max-model-len: say in `model` what "
+                         "names it, and give another name with other factors")
     digest = hashlib.sha256(weights_identity(folders[0]).encode())
     for name in ("config.json", "adapter_config.json"):
         if (folders[0] / name).is_file():

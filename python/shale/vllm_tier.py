@@ -110,7 +110,7 @@ def _name_space(spec, model):
     """What must agree: vLLM's own list for shared folders, the weights, and how a processor packs its blocks."""
     fields = dict(FileMapper.from_offloading_spec("", spec, spec.blocks_per_chunk, parallel_agnostic=True).fields)
     name = fields.pop("model_name")
-    fields["model"] = model or named_weights(name)
+    fields["model"] = model or named_weights(name, refuse_long_rope=True)  # the spec does not tell the length
     if current_platform.is_cpu():
         from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
         dtype = getattr(torch, str(spec.config.model.dtype).removeprefix("torch."), torch.bfloat16)

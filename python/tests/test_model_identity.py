@@ -1,9 +1,10 @@
 """What names models and adapters."""
 
 import json
+import types
 
 import pytest
-from shale.model_identity import named_weights, stamps, weights_identity
+from shale.model_identity import identity, named_weights, stamps, weights_identity
 
 
 def test_a_model_is_named_by_every_tensor(tmp_path):
@@ -39,3 +40,30 @@ def test_a_model_is_named_by_every_tensor(tmp_path):
     assert before == stamps(tmp_path / "plain") and before != stamps(tmp_path / "same")
     configuration.write_text("{}")
     assert before != stamps(tmp_path / "plain") and stamps(tmp_path / "nowhere") == ()
+
+
+def name_of(folder, max_model_len, **configuration):
+    """Of a model as vLLM describes it."""
+    text = types.SimpleNamespace(to_json_string=lambda use_diff: json.dumps(configuration))
+    return identity(types.SimpleNamespace(model=str(folder), hf_text_config=text, dtype="bfloat16", quantization=None,
+                                          max_model_len=max_model_len))
+
+
+LONG_ROPE = {"rope_type": "longrope", "original_max_position_embeddings": 4096, "short_factor": [1], "long_factor": [2]}
+
+
+@pytest.mark.parametrize("configuration, names", [
+    ({"rope_parameters": {"rope_type": "default"}}, 1),
+    ({"rope_parameters": LONG_ROPE}, 2),
+    ({"rope_parameters": {"full_attention": LONG_ROPE}}, 2),
+    ({"rope_scaling": {"type": "su"}, "original_max_position_embeddings": 4096}, 2),
+])
+def test_the_length_that_chooses_how_keys_are_rotated_is_part_of_the_name(tmp_path, configuration, names):
+    (tmp_path / "model.bin").write_bytes(b"weights")
+    assert len({name_of(tmp_path, length, **configuration) for length in (2048, 4096, 4097, 32768)}) == names
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": configuration}))
+    if names == 1:
+        assert named_weights(tmp_path, refuse_long_rope=True) == named_weights(tmp_path)
+    else:
+        with pytest.raises(ValueError, match="max-model-len"):
+            named_weights(tmp_path, refuse_long_rope=True)
