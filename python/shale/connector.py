@@ -5,9 +5,10 @@ memory. Between them go `Plan`s and `Report`s, which can be pickled. A block is 
 store's threads while the engine goes on; the scheduler holds it until they have read it. Loads run beside the engine
 (asynchronous) or a layer ahead of it.
 
-After a load has failed, blocks hold garbage until the engine computes them anew. Nothing that lies in such blocks, or
-was computed on them, is saved: the worker bars them when it fails, and lifts the bar when a plan says that the
-scheduler knows. Plans that were made before that, an engine may be a step ahead, are thus covered.
+After a load has failed, blocks hold garbage until the engine computes them anew, and so does what is computed on them
+before that: an engine may be a step ahead, or share them among requests. The worker knows which, for plans say what is
+computed where. It saves none of that, and tells the scheduler, which has the engine's own cache forget it: the request
+that was to compute it anew may end before it does.
 """
 
 import collections
@@ -39,20 +40,29 @@ class SaveJob(NamedTuple):
     blocks: tuple
 
 
+class Computation(NamedTuple):
+    """Of a request's tokens, which lie in `blocks`, those from `begin` up to `end` are computed."""
+
+    blocks: tuple
+    begin: int
+    end: int
+
+
 @dataclasses.dataclass
 class Plan:
     loads: list = dataclasses.field(default_factory=list)
     saves: list = dataclasses.field(default_factory=list)
-    recovered: frozenset = frozenset()  # blocks whose failure the scheduler has dealt with
+    computations: list = dataclasses.field(default_factory=list)
     idle: bool = False  # nothing is computed in this step
 
 
 @dataclasses.dataclass
 class Report:
     released: list = dataclasses.field(default_factory=list)  # numbers of saves whose blocks are not read any more
+    garbage: list = dataclasses.field(default_factory=list)  # blocks that were computed on others that did not come
 
     def aggregate(self, other):
-        return Report(self.released + other.released)
+        return type(self)(self.released + other.released, self.garbage + other.garbage)
 
 
 class _Request(NamedTuple):
@@ -61,21 +71,21 @@ class _Request(NamedTuple):
 
 
 class Scheduler:
-    """Decides. `hold(blocks)` keeps blocks of the engine from being used anew until `let_go(blocks)`."""
+    """Decides. `hold(blocks)` keeps blocks of the engine from being used anew until `let_go(blocks)`; `evict(blocks)`
+    has its own cache forget what they hold, whoever uses them."""
 
     PATIENCE_S = 0.2  # for shared tiers that are still being asked
 
-    def __init__(self, store, block_tokens, *, asynchronous=True, floor=None, tenant="", hold, let_go):
+    def __init__(self, store, block_tokens, *, asynchronous=True, floor=None, tenant="", hold, let_go, evict):
         self._store, self._block_tokens, self._asynchronous = store, block_tokens, asynchronous
         self._floor, self._tenant = floor, tenant
-        self._hold, self._let_go = hold, let_go
+        self._hold, self._let_go, self._evict = hold, let_go, evict
         self._requests, self._asked = {}, {}
         self._computed = {}  # by request: tokens that the engine had itself when it was looked up
         self._saved = collections.Counter()  # by request: leading blocks that need no save any more
         self._held = {}  # by save: its blocks
         self._loads, self._given_up = {}, set()  # by request: blocks of its last load; those of which one has failed
         self._plan = Plan()
-        self._failed = set()
         self._numbers = 0
 
     def add(self, request, keys, lossy=False):
@@ -113,14 +123,15 @@ class Scheduler:
         self._plan.loads.append(
             LoadJob(request, tuple(known.keys()[:last]), first, tuple(blocks[first:last]), known.lossy))
 
-    def computing(self, request, blocks, computed):
-        """In this step its tokens up to `computed` will have been computed, in `blocks`."""
+    def computing(self, request, blocks, begin, end):
+        """In this step its tokens from `begin` up to `end` will have been computed, in `blocks`."""
+        self._plan.computations.append(Computation(tuple(blocks), begin, end))
         known = self._requests.get(request)
         first = self._saved[request]
-        if known is None or known.lossy or computed // self._block_tokens <= first:
+        if known is None or known.lossy or end // self._block_tokens <= first:
             return
         keys = known.keys()
-        last = min(computed // self._block_tokens, len(keys))
+        last = min(end // self._block_tokens, len(keys))
         if last <= first:
             return
         self._numbers += 1
@@ -133,19 +144,20 @@ class Scheduler:
     def plan(self, idle=False):
         """What the worker has to do in this step."""
         plan, self._plan = self._plan, Plan()
-        plan.recovered, self._failed = frozenset(self._failed), set()
         plan.idle = idle
         return plan
 
     def reported(self, report, failed_blocks=()):
         """What the worker did in a step; the engine takes back what it had counted on in `failed_blocks` itself."""
-        for number in report.released if report else ():
-            self._let_go(self._held.pop(number))
-        if failed_blocks:
-            self._failed |= set(failed_blocks)
+        report = report or Report()
+        garbage = set(failed_blocks).union(report.garbage)
+        if garbage:
+            self._evict(garbage)
             # Computed from here on: a tier that is silent would be asked again and again.
-            self._given_up.update(request for request, blocks in self._loads.items() if blocks & self._failed)
+            self._given_up.update(request for request, blocks in self._loads.items() if blocks & set(failed_blocks))
             self._saved.clear()  # what was saved is found to be there; what was barred is saved
+        for number in report.released:
+            self._let_go(self._held.pop(number))
 
     def finished(self, request):
         for of in (self._requests, self._saved, self._asked, self._computed, self._loads):
@@ -178,17 +190,17 @@ class Worker:
         self._loading = []  # Progress of what this step's layers wait for
         self._runs = {}  # by save of this step: its run of blocks
         self._saves = []  # (number, or None once released; handle; run; until when it may hold its blocks)
-        self._barred, self._failed = set(), set()
+        self._failed, self._garbage = set(), set()
+        self._barred = {}  # by block that did not come, or was computed on one: its leading tokens that are sound again
         self._arrived, self._released = set(), []
         self.counted = collections.Counter()
 
     def take(self, plan):
         """A step, before its layers: these wait for its loads, or do not touch the blocks that they go into."""
         self._plan = plan
-        self._barred -= plan.recovered
         for job in plan.loads:
-            # What lay there before is gone, and what comes is sound or barred again.
-            self._barred -= set(job.blocks)
+            for block in job.blocks:  # what lay there before is gone, and what comes is sound or barred again
+                self._barred.pop(block, None)
             (self._loader.add if self._loader else self._loading.append)(self._progress(job))
 
     def _progress(self, job):
@@ -221,6 +233,9 @@ class Worker:
             for progress in self._loader.ended(wait_s=0.002 if self._plan.idle else 0):
                 self._note(progress)
                 self._arrived.add(progress.job.request)
+        for computation in self._plan.computations if self._barred else ():
+            self._note_computed(*computation)
+        self._plan.computations = []
 
     def end(self):
         """All layers have been computed: finishes the step's loads and begins its saves."""
@@ -235,11 +250,25 @@ class Worker:
     def _note(self, progress):
         failed = {progress.job.blocks[at] for at in progress.failed}
         self._failed |= failed
-        self._barred |= failed
+        self._barred.update(dict.fromkeys(failed, 0))
         self.counted.update(progress.counted)
 
+    def _note_computed(self, blocks, begin, end):
+        """What is computed on garbage is garbage, and what is computed on sound blocks is sound."""
+        size = self._kv.block_tokens
+        sound = all(self._barred.get(block, size) >= min(size, begin - first)
+                    for first, block in zip(range(0, begin, size), blocks))
+        for first, block in zip(range(begin // size * size, end, size), blocks[begin // size:]):
+            if not sound:
+                self._barred[block] = min(self._barred.get(block, size), max(0, begin - first))
+                self._garbage.add(block)
+            elif end - first >= size:
+                self._barred.pop(block, None)
+            elif block in self._barred:
+                self._barred[block] = end - first
+
     def _save(self, job, run):
-        if self._barred.intersection(job.blocks):
+        if not self._barred.keys().isdisjoint(job.blocks):
             self.counted["saves_cancelled"] += 1
             self._released.append(job.number)
             return
@@ -277,8 +306,8 @@ class Worker:
         self._saves = in_flight
 
     def report(self):
-        released, self._released = self._released, []
-        return Report(released)
+        report, self._released, self._garbage = Report(self._released, list(self._garbage)), [], set()
+        return report
 
     def take_arrived(self):
         """Requests whose asynchronous loads have ended, whole or with failures."""
@@ -307,3 +336,4 @@ class Worker:
     def report_for(self, closed):
         """What another worker, of caches that are gone, let go of and did not report."""
         self._released += closed._released
+        self._garbage |= closed._garbage

@@ -43,7 +43,7 @@ class _Plan(Plan, KVConnectorMetadata):
 
 class _Report(Report, KVConnectorWorkerMetadata):
     def aggregate(self, other, **_):
-        return _Report(self.released + other.released)
+        return super().aggregate(other)
 
 
 class Geometry:
@@ -155,7 +155,8 @@ class ShaleConnector(KVConnectorBase_V1):
                 self._store, self._geometry.block_tokens, asynchronous=self._options.load == "async",
                 floor=self._options.floor, tenant=self._options.tenant,
                 hold=lambda blocks: self._pool.touch([self._pool.blocks[block] for block in blocks]),
-                let_go=lambda blocks: self._pool.free_blocks(self._pool.blocks[block] for block in reversed(blocks)))
+                let_go=lambda blocks: self._pool.free_blocks(self._pool.blocks[block] for block in reversed(blocks)),
+                evict=lambda blocks: self._pool.evict_blocks(blocks))
             self._hasher = get_request_block_hasher(self._geometry.block_tokens,
                                                     get_hash_fn_by_name(self._geometry.hash_name))
 
@@ -210,7 +211,7 @@ class ShaleConnector(KVConnectorBase_V1):
 
     def build_connector_worker_meta(self, **_):
         report = self._worker.report()
-        return _Report(report.released) if report.released else None
+        return _Report(report.released, report.garbage) if report.released or report.garbage else None
 
     def get_kv_connector_stats(self, **_):
         if not self._worker or not self._worker.counted:
@@ -280,9 +281,9 @@ class ShaleConnector(KVConnectorBase_V1):
         computed.update(zip(cached.req_ids, cached.num_computed_tokens))
         for request, tokens in scheduler_output.num_scheduled_tokens.items():
             (blocks,) = scheduler_output.kv_connector_block_state.get_block_ids(request)
-            self._scheduler.computing(request, blocks, computed[request] + tokens)
+            self._scheduler.computing(request, blocks, computed[request], computed[request] + tokens)
         plan = self._scheduler.plan(idle=scheduler_output.total_num_scheduled_tokens == 0)
-        return _Plan(plan.loads, plan.saves, plan.recovered, plan.idle)
+        return _Plan(plan.loads, plan.saves, plan.computations, plan.idle)
 
     def update_connector_output(self, connector_output, **_):
         self._scheduler.reported(connector_output.kv_connector_worker_meta, connector_output.invalid_block_ids)

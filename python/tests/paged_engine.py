@@ -1,5 +1,6 @@
 """A paged engine that computes nothing but numbers, and calls the connector as vLLM calls its own."""
 
+import hashlib
 import pickle
 import time
 
@@ -41,7 +42,7 @@ def writer_of(offsets):
 
 def keys_of(name, blocks):
     """As of a chain: those of "ab" begin with those of "a"."""
-    return [(name[:1 + at] + str(at)).encode().ljust(32, b".") for at in range(blocks)]
+    return [hashlib.sha256(f"{name[:1 + at]}{at}".encode()).digest() for at in range(blocks)]
 
 
 def numbers_of(key, layer):
@@ -58,9 +59,10 @@ class Engine:
         self.kv = PagedKv([np.zeros((BLOCKS, ELEMENTS), np.uint16) for _ in range(LAYERS)],
                           learn_offsets(writer_of(offsets), ELEMENTS, SHAPE))
         assert np.array_equal(self.kv.offsets, offsets)
-        self.held, self.asynchronous = [], asynchronous
+        self.held, self.evicted, self.asynchronous = [], set(), asynchronous
         self.scheduler = Scheduler(store, BLOCK, asynchronous=asynchronous, floor=floor, hold=self.held.extend,
-                                   let_go=lambda blocks: [self.held.remove(block) for block in blocks])
+                                   let_go=lambda blocks: [self.held.remove(block) for block in blocks],
+                                   evict=self.evicted.update)
         self.worker = Worker(workers_store or store, self.kv, asynchronous=asynchronous, method=method,
                              quality=quality, floor=floor, **worker)
 
@@ -97,7 +99,7 @@ class Engine:
             failed = self.wait_for(name)
             sound = min([found, *(blocks.index(block) for block in failed)])
         while True:
-            self.scheduler.computing(name, blocks, tokens)
+            self.scheduler.computing(name, blocks, sound * BLOCK, tokens)
             failed = self.step(self.scheduler.plan(), list(zip(keys, blocks))[sound:])
             if not failed:
                 break

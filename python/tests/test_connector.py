@@ -35,7 +35,7 @@ def test_a_step_that_waits_for_its_load_keeps_a_token_to_compute():
         Engine(store).serve("one", keys, [0, 1, 2])
         store.flush()
         for asynchronous, blocks in ((False, 2), (True, 3)):
-            scheduler = Scheduler(store, BLOCK, asynchronous=asynchronous, hold=None, let_go=None)
+            scheduler = Scheduler(store, BLOCK, asynchronous=asynchronous, hold=None, let_go=None, evict=None)
             scheduler.add("two", lambda: keys)
             assert scheduler.found("two", 0, 3 * BLOCK) == blocks * BLOCK
             assert scheduler.found("two", BLOCK, 3 * BLOCK) == (blocks - 1) * BLOCK, "beside what the engine has itself"
@@ -68,14 +68,14 @@ def test_a_request_is_saved_as_it_grows_and_each_block_once():
         engine = Engine(store)
         known = keys[:2]
         engine.scheduler.add("one", lambda: known)
-        engine.scheduler.computing("one", [4, 5, 6], 2 * BLOCK + 7)
+        engine.scheduler.computing("one", [4, 5, 6], 0, 2 * BLOCK + 7)
         plan = engine.scheduler.plan()
         assert [(job.first, job.blocks) for job in plan.saves] == [(0, (4, 5))] and engine.held == [4, 5]
         engine.step(plan, zip(keys[:2], [4, 5]))
-        engine.scheduler.computing("one", [4, 5, 6, 8], 3 * BLOCK)
+        engine.scheduler.computing("one", [4, 5, 6, 8], 2 * BLOCK + 7, 3 * BLOCK)
         assert engine.scheduler.plan().saves == [], "the third block has no key before its tokens are all known"
         known = keys
-        engine.scheduler.computing("one", [4, 5, 6, 8], 4 * BLOCK)
+        engine.scheduler.computing("one", [4, 5, 6, 8], 3 * BLOCK, 4 * BLOCK)
         plan = engine.scheduler.plan()
         assert [(job.first, job.blocks) for job in plan.saves] == [(2, (4, 5, 6, 8))]
         engine.step(plan, zip(keys[2:], [6, 8]))
@@ -161,5 +161,5 @@ def test_what_was_not_added_or_is_forgotten_is_neither_looked_up_nor_saved():
         for request in ("another", "a"):
             engine.scheduler.forget()
             assert engine.scheduler.found(request, 0, 4 * BLOCK) == 0
-            engine.scheduler.computing(request, [0, 1, 2, 3], 4 * BLOCK)
+            engine.scheduler.computing(request, [0, 1, 2, 3], 0, 4 * BLOCK)
             assert not engine.scheduler.saving and not engine.scheduler.plan().saves

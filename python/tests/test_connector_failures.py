@@ -39,9 +39,9 @@ def test_nothing_is_saved_that_was_computed_on_blocks_that_did_not_come(tmp_path
         engine.scheduler.add("two", lambda: keys)
         assert engine.scheduler.found("two", 0, 6 * BLOCK + 1) == 4 * BLOCK
         engine.scheduler.allocated("two", blocks, 4 * BLOCK)
-        engine.scheduler.computing("two", blocks, 5 * BLOCK)
+        engine.scheduler.computing("two", blocks, 4 * BLOCK, 5 * BLOCK)
         first = engine.scheduler.plan()
-        engine.scheduler.computing("two", blocks, 6 * BLOCK)  # an engine that is a step ahead of what it knows
+        engine.scheduler.computing("two", blocks, 5 * BLOCK, 6 * BLOCK)  # an engine that is a step ahead of what it knows
         second = engine.scheduler.plan()
         # Another request found the loading blocks in the engine's own prefix cache.
         assert engine.step(first, [(garbage[0], blocks[4])])
@@ -50,12 +50,80 @@ def test_nothing_is_saved_that_was_computed_on_blocks_that_did_not_come(tmp_path
         store.flush()
         assert store.lookup(keys).blocks < 4
         # Now the scheduler knows: the blocks are computed anew, and saved.
-        engine.scheduler.computing("two", blocks, 6 * BLOCK + 1)
+        engine.scheduler.computing("two", blocks, 0, 6 * BLOCK + 1)
         assert not engine.step(engine.scheduler.plan(), list(zip(keys, blocks)))
         engine.finish()
         store.flush()
         engine.clear()
         assert engine.serve("three", keys, blocks) == 6 and engine.holds(keys, blocks)
+
+
+GARBAGE = b"garbage".ljust(32, b"!")
+
+
+def fails(engine, keys, blocks):
+    """A step whose load fails, of which the request's blocks behind were computed on; the first one that failed."""
+    engine.scheduler.add("two", lambda: keys)
+    loaded = engine.scheduler.found("two", 0, len(keys) * BLOCK) // BLOCK
+    engine.scheduler.allocated("two", blocks, loaded * BLOCK)
+    engine.scheduler.computing("two", blocks, loaded * BLOCK, len(keys) * BLOCK)
+    failed = engine.step(engine.scheduler.plan(), [(GARBAGE, block) for block in blocks[loaded:]])
+    assert engine.evicted == failed | set(blocks[loaded:]), "nobody finds them in the engine's own cache"
+    return min(blocks.index(block) for block in failed)
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    keys, tiers = keys_of("abcdef", 6), f"file://{tmp_path}?size=64MiB"
+    with open_store(tiers) as store:
+        Engine(store).serve("one", keys[:4], [0, 1, 2, 3])
+        store.flush()
+    damage(tmp_path)
+    with open_store(tiers) as store:
+        yield store
+
+
+def test_what_failed_is_not_saved_when_its_request_ends_before_it_is_computed_anew(damaged):
+    keys, blocks, engine = keys_of("abcdefg", 7), [9, 8, 7, 6, 5, 4, 3], Engine(damaged)
+    first = fails(engine, keys[:6], blocks[:6])
+    engine.scheduler.finished("two")
+    # Two others share its blocks, of which one is never saved.
+    engine.scheduler.add("three", lambda: keys)
+    engine.scheduler.computing("three", blocks, 6 * BLOCK, 7 * BLOCK)
+    engine.scheduler.computing("not added", [*blocks[:6], 11], 6 * BLOCK, 6 * BLOCK + 1)
+    cancelled = engine.worker.counted["saves_cancelled"]
+    engine.step(engine.scheduler.plan(), [(GARBAGE, 3), (GARBAGE, 11)])
+    assert engine.worker.counted["saves_cancelled"] == cancelled + 1 and {3, 11} <= engine.evicted
+    engine.finish()
+    damaged.flush()
+    assert damaged.lookup(keys).blocks <= first
+    engine.scheduler.finished("three")
+    assert engine.serve("four", keys, blocks) <= first
+    engine.finish()
+    damaged.flush()
+    assert damaged.lookup(keys).blocks == 7, "computed anew, they are saved"
+
+
+def test_a_block_is_garbage_until_all_of_it_is_computed_anew(damaged):
+    keys, blocks, engine = keys_of("abcdef", 6), [9, 8, 7, 6, 5, 4], Engine(damaged)
+    first = fails(engine, keys, blocks)
+    inside = first * BLOCK + BLOCK // 2
+    engine.scheduler.computing("two", blocks, first * BLOCK, inside)
+    other = keys_of("abcdef"[:first + 1] + "xyz", first + 3)
+    engine.scheduler.add("other", lambda: other)
+    shared = [*blocks[:first + 1], 12, 13]
+    engine.scheduler.computing("other", shared, (first + 1) * BLOCK, (first + 2) * BLOCK)
+    engine.step(engine.scheduler.plan(), [(GARBAGE, 12)])
+    # The rest is computed anew; the other goes on upon what it computed on half a block.
+    engine.scheduler.computing("two", blocks, inside, 6 * BLOCK)
+    engine.scheduler.computing("other", shared, (first + 2) * BLOCK, (first + 3) * BLOCK)
+    engine.step(engine.scheduler.plan(), [*list(zip(keys, blocks))[first:], (GARBAGE, 13)])
+    engine.finish()
+    damaged.flush()
+    assert damaged.lookup(keys).blocks == 6 and damaged.lookup(other).blocks == first + 1
+    assert {12, 13} <= engine.evicted
+    engine.clear()
+    assert engine.serve("three", keys, blocks, extra_tokens=1) == 6 and engine.holds(keys, blocks)
 
 
 def test_a_full_store_costs_the_engine_nothing(tmp_path):
@@ -124,7 +192,7 @@ def test_a_save_that_no_tier_takes_lets_go_of_its_blocks(monkeypatch):
         monkeypatch.setattr(Save, "done", property(lambda save: False))
         monkeypatch.setattr(Save, "released", property(lambda save: False))
         engine.scheduler.add("one", lambda: keys)
-        engine.scheduler.computing("one", blocks, 3 * BLOCK)
+        engine.scheduler.computing("one", blocks, 0, 3 * BLOCK)
         engine.step(engine.scheduler.plan(), list(zip(keys, blocks)))
         assert sorted(engine.held) == blocks and engine.scheduler.holds == {3: 1, 4: 1, 5: 1}
         engine.step(engine.scheduler.plan())
