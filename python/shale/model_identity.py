@@ -62,6 +62,37 @@ def stamps(path):
     return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 
+class Adapters:
+    """Names adapters by their weights, while an engine serves them: vLLM's hashes know name and path alone."""
+
+    def __init__(self, warn):
+        self._warn = warn
+        self._names = {}  # by path and stamps of its files: what names its weights
+        self._first = {}  # by path: its files' stamps when they were named; None once they were written again
+
+    def name(self, lora):
+        """Of a LoRARequest; empty without one. None where its weights are not to be found, or have been written again:
+        vLLM may hold either in memory, and what either computed in its own cache. Nothing is then to be stored of it or
+        looked up."""
+        if lora is None:
+            return b""
+        path, now = lora.lora_path, stamps(lora.lora_path)
+        if self._first.get(path, now) != now:
+            if self._first[path] is not None:
+                self._warn("KV of the adapter '%s' is neither stored nor looked up any more: %s has been written again. "
+                           "Load changed weights from a new path", lora.lora_name, path)
+            self._first[path] = None
+            return None
+        if (path, now) not in self._names:
+            try:
+                self._names[path, now] = bytes.fromhex(named_weights(path))
+                self._first[path] = now
+            except (ValueError, OSError) as error:
+                self._names[path, now] = None
+                self._warn("KV of the adapter '%s' is neither stored nor looked up: %s", lora.lora_name, error)
+        return self._names[path, now]
+
+
 def _revisions(model):
     try:
         from huggingface_hub import constants, file_download

@@ -25,7 +25,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from .connector import Plan, Report, Scheduler, Worker
 from .connector_options import Options
-from .model_identity import identity, named_weights, stamps
+from .model_identity import Adapters, identity
 from .paged import PagedKv, learn_offsets
 from .store import Store
 from .vllm_metrics import ShaleMetrics, ShaleStats
@@ -147,7 +147,7 @@ class ShaleConnector(KVConnectorBase_V1):
             logger.warning("shale: requests whose blocks cannot be read will fail: set "
                            '"kv_load_failure_policy": "recompute"')
         self._worker = self._scheduler = None
-        self._adapters = {}  # by path and stamps of its files: what names its weights
+        self._adapters = Adapters(logger.warning)
         self._since = b""
         self._pool = None
         if role == KVConnectorRole.SCHEDULER:
@@ -236,24 +236,10 @@ class ShaleConnector(KVConnectorBase_V1):
     def on_new_request(self, request, **_):
         lossy = self._options.floor is not None and request.cache_salt == self._options.lossy_salt
         hashes = self._unsalted(request) if lossy else lambda: request.block_hashes
-        adapter = self._adapter(getattr(request, "lora_request", None))
+        adapter = self._adapters.name(getattr(request, "lora_request", None))
         if adapter is not None:
             of = adapter + self._since
             self._scheduler.add(request.request_id, lambda: [_key(block, of) for block in hashes()], lossy)
-
-    def _adapter(self, lora):
-        """Names an adapter by its weights: vLLM's hashes know its name alone. Empty without one; None where its weights
-        are not to be found, so that nothing is stored of it or looked up."""
-        if lora is None:
-            return b""
-        known = (lora.lora_path, stamps(lora.lora_path))
-        if known not in self._adapters:
-            try:
-                self._adapters[known] = bytes.fromhex(named_weights(lora.lora_path))
-            except (ValueError, OSError) as error:
-                self._adapters[known] = None
-                logger.warning("KV of the adapter '%s' is neither stored nor looked up: %s", lora.lora_name, error)
-        return self._adapters[known]
 
     def _unsalted(self, request):
         """Its keys as if it had no salt, which are those that exact blocks were saved under."""

@@ -4,7 +4,7 @@ import json
 import types
 
 import pytest
-from shale.model_identity import identity, named_weights, stamps, weights_identity
+from shale.model_identity import Adapters, identity, named_weights, stamps, weights_identity
 
 
 def test_a_model_is_named_by_every_tensor(tmp_path):
@@ -67,3 +67,27 @@ def test_the_length_that_chooses_how_keys_are_rotated_is_part_of_the_name(tmp_pa
     else:
         with pytest.raises(ValueError, match="max-model-len"):
             named_weights(tmp_path, refuse_long_rope=True)
+
+
+def test_an_adapter_whose_files_are_written_again_has_no_name_any_more(tmp_path):
+    warnings = []
+    adapters = Adapters(lambda text, *values: warnings.append(text % values))
+
+    def name(folder, number):
+        return adapters.name(types.SimpleNamespace(lora_name="x", lora_int_id=number, lora_path=str(tmp_path / folder)))
+
+    def write(folder, weights):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "adapter_model.bin").write_bytes(weights)
+
+    assert adapters.name(None) == b"" and name("one", 1) is None, "it has no weights yet"
+    write("one", b"first")
+    first = name("one", 1)
+    assert len(first) == 32 and name("one", 1) == first and len(warnings) == 1
+    write("two", b"second")
+    second = name("two", 2)
+    assert second not in (None, first)
+    write("one", b"second, which vLLM need not have")
+    assert name("one", 1) is None and name("one", 3) is None and name("two", 2) == second
+    assert len(warnings) == 2 and "new path" in warnings[1]
+    assert Adapters(warnings.append).name(types.SimpleNamespace(lora_name="x", lora_path=str(tmp_path / "one")))
