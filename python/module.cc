@@ -125,7 +125,8 @@ std::unique_ptr<Quantizer> quantizer_for(const std::string& name, std::size_t he
   auto quantizer = checked(make_quantizer(name));
   expect(!quantizer->needs_tables(), name + " needs tables of a model, which this module does not read");
   expect(head_dim > 0 && head_dim % quantizer->channel_multiple() == 0,
-         name + " takes head dimensions that are multiples of " + std::to_string(quantizer->channel_multiple()));
+         name + " takes head dimensions that are multiples of " + std::to_string(quantizer->channel_multiple()) +
+             ", not " + std::to_string(head_dim));
   return quantizer;
 }
 

@@ -14,9 +14,11 @@ that was to compute it anew may end before it does.
 import collections
 import dataclasses
 import itertools
+import logging
 import time
 from typing import NamedTuple
 
+from .connector_options import check_method
 from .loader import BackgroundLoader, Progress
 from .store import StoreError
 
@@ -179,9 +181,11 @@ class Worker:
     """Carries plans out on `kv`, a PagedKv; calls of one thread."""
 
     HOLD_S = 10.0  # the longest that a save may hold blocks, for a tier that takes nothing
+    SILENT_S = 60.0  # after a failure of loads, or of saves, was logged
 
     def __init__(self, store, kv, *, asynchronous=True, method="full", quality=1.0, floor=None, tenant="",
                  timeout_s=30.0):
+        check_method(method, kv.offsets.shape[-1])
         self._store, self._kv = store, kv
         self._save_with = {"method": method, "quality": quality, "tenant": tenant}
         self._floor, self._tenant, self._timeout_s = floor, tenant, timeout_s
@@ -194,6 +198,7 @@ class Worker:
         self._barred = {}  # by block that did not come, or was computed on one: its leading tokens that are sound again
         self._arrived, self._released = set(), []
         self.counted = collections.Counter()
+        self._silent_until = {}  # by what fails: it is not logged before
 
     def take(self, plan):
         """A step, before its layers: these wait for its loads, or do not touch the blocks that they go into."""
@@ -252,6 +257,15 @@ class Worker:
         self._failed |= failed
         self._barred.update(dict.fromkeys(failed, 0))
         self.counted.update(progress.counted)
+        if failed:
+            self._warn("blocks were not loaded", progress.why)
+
+    def _warn(self, what, why):
+        """At once, and then not again for a while: what fails once mostly fails again and again."""
+        now = time.monotonic()
+        if now >= self._silent_until.get(what, now):
+            self._silent_until[what] = now + self.SILENT_S
+            logging.getLogger("shale").warning("shale: %s: %s", what, why)
 
     def _note_computed(self, blocks, begin, end):
         """What is computed on garbage is garbage, and what is computed on sound blocks is sound."""
@@ -275,8 +289,8 @@ class Worker:
         run = run or self._kv.run(job.blocks[job.first:])
         try:
             save = self._store.save(job.keys, run.view, first_block=job.first, **self._save_with)
-        except StoreError:
-            self.counted["saves_failed"] += 1
+        except StoreError as error:
+            self._save_failed(error)
             self._released.append(job.number)
             return
         if run.copied:
@@ -301,9 +315,13 @@ class Worker:
                 save.wait()
                 self.counted["saves"] += 1
                 self.counted["blocks_shared"] += save.shared_blocks
-            except StoreError:
-                self.counted["saves_failed"] += 1
+            except StoreError as error:
+                self._save_failed(error)
         self._saves = in_flight
+
+    def _save_failed(self, why):
+        self.counted["saves_failed"] += 1
+        self._warn("blocks were not saved", why)
 
     def report(self):
         report, self._released, self._garbage = Report(self._released, list(self._garbage)), [], set()

@@ -5,6 +5,8 @@ import difflib
 import logging
 import sqlite3
 
+import numpy as np
+
 from . import _shale
 
 _NOT_OFFERED = ("none", "layered2", "cachegen")  # is `full`; a part of `layered`; needs tables made of the model
@@ -65,6 +67,16 @@ class Options:
             self.quality = profiled_quality(self.profile, self.method)
         _refuse_unless(self.quality is not None, "method", self.method, "`quality`, or a `profile` that Shale's engine "
                        "measured, too (docs/guides/vllm.md)")
+
+
+def check_method(method, head_dim):
+    """ValueError where keys and values of so many channels cannot be stored by it."""
+    if method == "full":
+        return
+    try:
+        _shale._encode(method, *np.empty((2, 0, head_dim), np.uint16))
+    except ValueError as error:
+        raise ValueError(f"shale: method '{method}': {error}") from None
 
 
 def warn_of_unknown(names, known):

@@ -10,7 +10,7 @@ from .store import StoreError, drain
 
 
 class Progress:
-    """A load in flight. `failed`, once it has ended: places in the job's blocks that did not come. The run holds `lead`
+    """A load in flight. `failed`, once it has ended: places in the job's blocks that did not come, `why`. The run holds `lead`
     blocks more in front: the store brings whole chunks, and leaves out one that begins before the view."""
 
     PATIENCE_S = 0.3  # for a store that is still to learn of what the scheduler's, in another process, has found
@@ -18,7 +18,7 @@ class Progress:
 
     def __init__(self, store, job, run, lead, layers, timeout_s, options):
         self.job, self._run, self._lead, self._layers = job, run, lead, layers
-        self.failed, self.counted = [], collections.Counter()
+        self.failed, self.why, self.counted = [], "they are not there any more", collections.Counter()
         self._delivered = 0
         self._begun = time.monotonic()
         self._timeout_s, self._deadline = timeout_s, self._begun + timeout_s
@@ -38,13 +38,13 @@ class Progress:
                 self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first - self._lead,
                                               **self._options)
             done = self._load.poll()
-        except (StoreError, ValueError):
-            self._end(range(len(self.job.blocks)))
+        except (StoreError, ValueError) as error:
+            self._end(range(len(self.job.blocks)), error)
             return True
         if not done and time.monotonic() > self._deadline:
             self._load.cancel()
             self.counted["loads_late"] += 1
-            self._end(range(len(self.job.blocks)))
+            self._end(range(len(self.job.blocks)), f"they took longer than {self._timeout_s:g} s")
             return True
         while self._delivered < self._layers and (done or self._load.layer_ready(self._delivered)):
             self._run.deliver(self._delivered)
@@ -57,12 +57,14 @@ class Progress:
         """Blocks that were not found any more, failed, or are there in part only: engines attend to all tokens."""
         missing = set(range(max(0, self._load.blocks - self._lead), len(self.job.blocks)))
         for failure in self._load.failures:
-            missing.update(self._places(failure))
+            missing.update(place := self._places(failure))
+            self.why = failure.message if place else self.why
         tokens = self._run.view.block_tokens
         for run in self._load.runs:
             place = self._places(run)
             if run.rows is not None and (run.rows != run.blocks * tokens).any():
                 missing.update(place)
+                self.why = "tokens were dropped of them"
             elif run.method != "full":
                 self.counted["blocks_lossy"] += len(place)
         return missing
@@ -72,8 +74,8 @@ class Progress:
         first = of.first_block - self._lead
         return range(max(0, first), max(0, first + of.blocks))
 
-    def _end(self, failed):
-        self._ended = True
+    def _end(self, failed, why=None):
+        self._ended, self.why = True, why or self.why
         self._load = None
         self.failed = sorted(failed)
         self.counted["loads"] += 1

@@ -2,9 +2,12 @@
 
 import time
 
+import numpy as np
 import pytest
 from paged_engine import BLOCK, Engine, damage, keys_of, open_store
 from shale import Load, Save
+from shale.connector import Worker
+from shale.paged import PagedKv
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -134,6 +137,38 @@ def test_a_full_store_costs_the_engine_nothing(tmp_path):
         engine.finish()
         assert store.lookup(keys).blocks < 8
         assert engine.serve("two", keys, list(range(8, 16))) < 8 and engine.holds(keys, list(range(8, 16)))
+
+
+def test_what_fails_is_logged_and_not_at_once_again(tmp_path, caplog, monkeypatch):
+    keys, folder = keys_of("abcd", 4), tmp_path / "kv"
+    with open_store(f"file://{folder}?size=16KiB") as store:
+        engine = Engine(store)
+        for _ in range(2):
+            engine.serve("one", keys, [0, 1, 2, 3])
+            engine.finish()
+        assert engine.worker.counted["saves_failed"] == 2 and len(caplog.records) == 1
+        assert "not saved" in caplog.text and "room" in caplog.text
+    with open_store(f"file://{folder}?size=64MiB") as store:
+        Engine(store).serve("one", keys, [0, 1, 2, 3])
+        store.flush()
+        damage(folder)
+        engine = Engine(store)
+        engine.serve("two", keys, [0, 1, 2, 3])
+        assert len(caplog.records) == 2 and "not loaded" in caplog.messages[1]
+        monkeypatch.setattr(engine.worker, "SILENT_S", 0)
+        engine.worker._silent_until.clear()
+        for _ in range(2):
+            engine.worker._warn("blocks were not loaded", "tape torn")
+        assert len(caplog.records) == 4
+
+
+def test_a_method_that_the_model_cannot_be_stored_by_is_refused_at_the_start():
+    offsets = np.arange(2 * BLOCK * 80).reshape(2, BLOCK, 1, 80)
+    kv = PagedKv([np.zeros((4, offsets.size), np.uint16)], offsets)
+    with open_store() as store:
+        Worker(store, kv, asynchronous=False)
+        with pytest.raises(ValueError, match="int8.*multiples of 32, not 80"):
+            Worker(store, kv, asynchronous=False, method="int8")
 
 
 def test_a_late_load_is_given_up_and_not_tried_again(monkeypatch):
