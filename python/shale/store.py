@@ -375,12 +375,13 @@ class Store:
         if handle.poll():
             future.set_result(handle)
             return future
-        loop.add_reader(self.event_fd, self._arrived, loop)
+        event_fd = self.event_fd  # which lives as long as the handle, that is, beyond close()
+        loop.add_reader(event_fd, self._arrived, loop, event_fd)
         self._waiting.append((handle, future))
         return future
 
-    def _arrived(self, loop):
-        drain([self.event_fd])
+    def _arrived(self, loop, event_fd):
+        drain([event_fd])
         waiting, self._waiting = self._waiting, []
         for handle, future in waiting:
             if future.done():
@@ -393,4 +394,4 @@ class Store:
             except StoreError as error:
                 future.set_exception(error)
         if not self._waiting:
-            loop.remove_reader(self.event_fd)
+            loop.remove_reader(event_fd)

@@ -174,6 +174,21 @@ def test_a_loop_that_ended_leaves_nothing_that_the_next_one_waits_for(tmp_path):
         assert same_bytes(saved, arrays)
 
 
+def test_a_future_of_a_load_that_outlives_its_store_comes(tmp_path):
+    saved, loaded, keys = plain(), plain(), keys_of(0)
+
+    async def come():
+        with open_store(f"file://{tmp_path}?size=64MiB&throttle=hdd") as store:
+            future = store.future(store.load(keys, view_of(loaded)))
+            assert not future.done()
+        assert (await asyncio.wait_for(future, 10)).done
+
+    with open_store(f"file://{tmp_path}?size=64MiB") as store:
+        store.save(keys, view_of(saved)).wait()
+    asyncio.run(come())
+    assert same_bytes(saved, loaded)
+
+
 def test_another_thread_may_close_the_store_meanwhile():
     keys = keys_of(0)
     for _ in range(20):
