@@ -55,6 +55,8 @@ class Options:
                            "a number from 0 to 1")
         _refuse_unless(isinstance(self.load_timeout_s, (int, float)) and self.load_timeout_s > 0, "load_timeout_s",
                        self.load_timeout_s, "seconds above 0")
+        for name in ("model", "tenant", "profile", "lossy_salt"):
+            _refuse_unless(isinstance(getattr(self, name), str), name, getattr(self, name), "a text, in quotes")
         self.staging_bytes = parse_size(self.staging)
         self._check_lossy()
 

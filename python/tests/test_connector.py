@@ -133,6 +133,10 @@ def test_a_worker_finds_what_its_scheduler_found_in_another_process(tmp_path, as
     ({"tiers": "memory:?size=1MiB", "floor": 2}, "from 0 to 1"),
     ({"tiers": "memory:?size=1MiB", "staging": "much"}, "256MiB"),
     ({"tiers": "memory:?size=1MiB", "load_timeout_s": 0}, "seconds"),
+    ({"tiers": "memory:?size=1MiB", "model": 7}, "model 7: give a text"),
+    ({"tiers": "memory:?size=1MiB", "tenant": 7}, "tenant 7: give a text"),
+    ({"tiers": "memory:?size=1MiB", "profile": 7}, "profile 7: give a text"),
+    ({"tiers": "memory:?size=1MiB", "lossy_salt": None}, "lossy_salt None: give a text"),
 ])
 def test_bad_options_are_named(given, part):
     with pytest.raises(ValueError, match=part):
