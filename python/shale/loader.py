@@ -1,12 +1,23 @@
 """Loads of blocks into an engine's memory: waited for, layer by layer, or by a thread of their own."""
 
 import collections
+import contextlib
 import os
 import select
 import threading
 import time
 
-from .store import StoreError, drain
+from .store import drain
+
+
+def _wait_for_news(store, seconds, *others):
+    """Of the store, or until another descriptor can be read; all of these are drained."""
+    poll = select.poll()  # select() takes none beyond 1023
+    for descriptor in others:
+        poll.register(descriptor, select.POLLIN)
+    with contextlib.suppress(ValueError):  # it has been closed, and its loads go on: whoever waits looks after them
+        poll.register(store.event_fd, select.POLLIN)
+    drain(descriptor for descriptor, _ in poll.poll(None if seconds is None else 1000 * seconds))
 
 
 class Progress:
@@ -28,19 +39,20 @@ class Progress:
 
     def poll(self):
         """Brings what has arrived into the engine's blocks; True once nothing more will come."""
-        if self._ended:
-            return True
         try:
-            if self._load is None:
-                known = self._store.lookup(self.job.keys, **self._options).blocks >= len(self.job.keys)
-                if not known and time.monotonic() < min(self._begun + self.PATIENCE_S, self._deadline):
-                    return False
-                self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first - self._lead,
-                                              **self._options)
-            done = self._load.poll()
-        except (StoreError, ValueError) as error:
+            return self._ended or self._poll()
+        except Exception as error:  # whatever it is, the engine computes these blocks, and other loads go on
             self._end(range(len(self.job.blocks)), error)
             return True
+
+    def _poll(self):
+        if self._load is None:
+            known = self._store.lookup(self.job.keys, **self._options).blocks >= len(self.job.keys)
+            if not known and time.monotonic() < min(self._begun + self.PATIENCE_S, self._deadline):
+                return False
+            self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first - self._lead,
+                                          **self._options)
+        done = self._load.poll()
         if not done and time.monotonic() > self._deadline:
             self._load.cancel()
             self.counted["loads_late"] += 1
@@ -92,7 +104,7 @@ class Progress:
 
     def _wait_until(self, come):
         while not self.poll() and not come():
-            drain(select.select([self._store.event_fd], [], [], self.wait_s(0.01))[0])
+            _wait_for_news(self._store, self.wait_s(0.01))
 
     def wait_layer(self, layer):
         self._wait_until(lambda: self._delivered > layer)
@@ -142,7 +154,7 @@ class BackgroundLoader:
         loading = []
         while not self._closing:
             wait_s = min((progress.wait_s(0.05) for progress in loading), default=None)
-            drain(select.select([self._news, self._store.event_fd], [], [], wait_s)[0])
+            _wait_for_news(self._store, wait_s, self._news)
             while self._added:
                 loading.append(self._added.popleft())
             still = [progress for progress in loading if not progress.poll()]

@@ -1,5 +1,7 @@
 """The connector for paged engines where tiers, disks or the engine fail."""
 
+import os
+import resource
 import time
 
 import numpy as np
@@ -169,6 +171,51 @@ def test_a_method_that_the_model_cannot_be_stored_by_is_refused_at_the_start():
         Worker(store, kv, asynchronous=False)
         with pytest.raises(ValueError, match="int8.*multiples of 32, not 80"):
             Worker(store, kv, asynchronous=False, method="int8")
+
+
+@pytest.fixture
+def many_descriptors():
+    """Those that are opened from here on have numbers beyond what select() takes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"a process may have {hard} descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    opened = [os.open(os.devnull, os.O_RDONLY)]
+    while opened[-1] < 1024:
+        opened.append(os.open(os.devnull, os.O_RDONLY))
+    yield
+    for descriptor in opened:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_loads_come_where_the_process_has_many_files_open(many_descriptors, asynchronous, monkeypatch):
+    keys, blocks, waits = keys_of("abc", 3), [3, 4, 5], iter([False, False])
+    with open_store() as store:
+        assert store.event_fd > 1023
+        Engine(store).serve("one", keys, [0, 1, 2])
+        store.flush()
+        engine, poll = Engine(store, asynchronous=asynchronous), Load.poll
+        monkeypatch.setattr(Load, "poll", lambda load: next(waits, True) and poll(load))  # it has to be waited for
+        assert engine.serve("two", keys, blocks) == 3
+        assert engine.worker.counted["blocks_loaded"] == 3 and engine.holds(keys, blocks)
+        engine.worker.close()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_load_that_ends_in_whatever_error_is_computed(asynchronous, monkeypatch):
+    keys, blocks = keys_of("abc", 3), [3, 4, 5]
+    with open_store() as store:
+        Engine(store).serve("one", keys, [0, 1, 2])
+        store.flush()
+        engine = Engine(store, asynchronous=asynchronous)
+        with monkeypatch.context() as broken:
+            broken.setattr(Load, "runs", property(lambda load: 1 / 0))
+            assert engine.serve("two", keys, blocks) == 3
+        assert engine.worker.counted["blocks_failed"] == 3 and engine.holds(keys, blocks)
+        assert engine.serve("three", keys, [6, 7, 8]) == 3 and engine.worker.counted["blocks_loaded"] == 3
+        engine.worker.close()
 
 
 def test_a_late_load_is_given_up_and_not_tried_again(monkeypatch):
