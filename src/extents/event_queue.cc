@@ -39,6 +39,7 @@ std::vector<StoreEvent> EventQueue::take(std::size_t max) {
     lost_untold_ = false;
   }
   while (taken.size() < max && !events_.empty()) taken.push_back(pop_oldest());
+  if (!events_.empty()) signal();  // who takes them has read what told of these
   return taken;
 }
 

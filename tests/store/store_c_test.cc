@@ -226,6 +226,22 @@ TEST(StoreInC, TheEventFdWakesWhoeverWaits) {
   EXPECT_EQ(std::memcmp(events->events[0].keys, keys.data(), 16 * sizeof(kv::Key)), 0);
 }
 
+TEST(StoreInC, TheEventFdStaysReadableWhileAnEventWaits) {
+  auto store = kv::Store::open(in_memory()).value();
+  Arrays saved(64, 1);
+  for (const std::int32_t first : {1, 1001}) {
+    ASSERT_TRUE(save_all(store, kv::block_keys(tokens_from(first, 64), kBlock).value(), saved));
+  }
+  ASSERT_TRUE(store.flush());
+  pollfd waited{.fd = store.event_fd(), .events = POLLIN, .revents = 0};
+  for (const int left : {1, 0}) {
+    std::uint64_t count = 0;
+    ASSERT_EQ(read(waited.fd, &count, sizeof count), static_cast<ssize_t>(sizeof count));
+    EXPECT_EQ(store.take_events(1).value()->count, 1u);
+    EXPECT_EQ(poll(&waited, 1, 0), left);
+  }
+}
+
 TEST(StoreInC, MetricsByTenantAndTier) {
   auto store = kv::Store::open(in_memory()).value();
   Arrays saved(32, 1);
