@@ -23,6 +23,7 @@ using namespace nb::literals;
 namespace shale {
 namespace {
 
+using Floats1 = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats3 = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using Halves2 = nb::ndarray<const std::uint16_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
@@ -92,7 +93,7 @@ nb::ndarray<nb::numpy, float> score(const std::string& name, const Floats3& keys
   return array_of(std::move(scores), {heads, tokens});
 }
 
-nb::ndarray<nb::numpy, std::uint32_t> rank(const nb::ndarray<const float, nb::ndim<1>, nb::c_contig>& scores) {
+nb::ndarray<nb::numpy, std::uint32_t> rank(const Floats1& scores) {
   std::vector<std::uint32_t> order = ranking({scores.data(), scores.size()});
   const std::size_t tokens = order.size();
   return array_of(std::move(order), {tokens});

@@ -24,8 +24,8 @@
 // Threads. Several threads may call any functions of one store at the same time. A load or a save belongs to one thread
 // at a time. Arguments are copied or not needed after the call, except the memory that a view points to.
 //
-// Processes. Open a store after fork(): a child of a process that has one open must not touch it, and holds its locks on
-// folders for as long as it runs without exec().
+// Processes. Open a store after fork(): a child of a process that has one open must not touch it, and holds its locks
+// on folders for as long as it runs without exec().
 #pragma once
 
 #include <stdbool.h>
@@ -104,7 +104,7 @@ typedef struct shale_view {
   uint32_t tokens;              // in the run: whole blocks
 } shale_view;
 
-// Two plain arrays [layers][kv_heads][tokens][head_dim].
+// Two plain arrays [layers][kv_heads][tokens][head_dim], of a geometry that must not be NULL.
 shale_view shale_plain_view(const shale_geometry* geometry, void* keys, void* values, uint32_t tokens);
 
 // Store -----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """The module against plain numpy, and against the project's golden vectors' definitions."""
 
+import ctypes
+
 import numpy as np
 import pytest
 import shale
@@ -84,3 +86,36 @@ def test_empty_contexts_are_defined():
     nothing = np.zeros((2, 0, 32), np.float32)
     assert shale.score("knorm", nothing).shape == (2, 0)
     assert shale.encode("int8", np.zeros((0, 32), np.float16), np.zeros((0, 32), np.float16)).size == 0
+
+
+class OnAnotherDevice:
+    """What a tensor on a GPU hands over: an address that only the GPU can read. Here it is the host's."""
+
+    CUDA = 2
+
+    class Managed(ctypes.Structure):
+        _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                    ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                    ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                    ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+    def __init__(self, array, device):
+        self._array, self._device = array, device
+        self._shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        self._managed = self.Managed(array.ctypes.data, device, 0, array.ndim, 2, 32, 1,
+                                     ctypes.cast(self._shape, ctypes.c_void_p))
+
+    def __dlpack_device__(self):
+        return self._device, 0
+
+    def __dlpack__(self, **_):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self._managed), b"dltensor", None)
+
+
+def test_arrays_of_other_devices_are_refused():
+    scores = rng.standard_normal(100, dtype=np.float32)
+    assert np.array_equal(shale.ranking(OnAnotherDevice(scores, 1)), shale.ranking(scores))
+    with pytest.raises(TypeError):
+        shale.ranking(OnAnotherDevice(scores, OnAnotherDevice.CUDA))

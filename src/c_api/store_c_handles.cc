@@ -65,6 +65,7 @@ shale_code shale_load_failures(const shale_load* load, shale_failure* failures, 
     SHALE_TRY(check_given(count, "count"));
     const std::vector<StoreFailure>& of = load->load->failures();
     *count = of.size();
+    if (max > 0) SHALE_TRY(check_given(failures, "failures"));
     for (std::size_t i = 0; i < std::min(max, of.size()); ++i) {
       failures[i] = {of[i].first_block, of[i].blocks, code_of(of[i].error.code), of[i].error.message.c_str()};
     }
@@ -78,6 +79,7 @@ shale_code shale_load_runs(shale_load* load, shale_run* runs, size_t max, size_t
     SHALE_TRY(check_given(count, "count"));
     const std::vector<StoreRun>& of = load->load->runs();
     *count = of.size();
+    if (max > 0) SHALE_TRY(check_given(runs, "runs"));
     if (load->methods.size() != of.size()) {
       std::vector<std::string> methods;
       for (const StoreRun& run : of) methods.push_back(run.method.text());

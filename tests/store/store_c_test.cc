@@ -242,6 +242,34 @@ TEST(StoreInC, TheEventFdStaysReadableWhileAnEventWaits) {
   }
 }
 
+TEST(StoreInC, ArraysThatAreToBeFilledAreGiven) {
+  Arrays saved(64, 1), loaded(64);
+  const auto keys = kv::block_keys(tokens_from(1, 64), kBlock).value();
+  const shale_store_options options = in_memory();
+  shale_store* store = nullptr;
+  ASSERT_EQ(shale_store_open(&options, &store), SHALE_OK);
+  const shale_view from = saved.view(), to = loaded.view();
+  shale_save* save = nullptr;
+  ASSERT_EQ(shale_store_save(store, keys.data(), keys.size(), &from, nullptr, &save), SHALE_OK);
+  ASSERT_EQ(shale_save_wait(save), SHALE_OK);
+  shale_save_free(save);
+  const shale_load_options behind = {.first_block = 1};  // the first chunk begins before the view and fails
+  shale_load* load = nullptr;
+  ASSERT_EQ(shale_store_load(store, keys.data(), keys.size(), &to, &behind, &load), SHALE_OK);
+  ASSERT_EQ(shale_load_wait(load), SHALE_OK);
+  std::size_t failures = 0, runs = 0;
+  EXPECT_EQ(shale_load_failures(load, nullptr, 4, &failures), SHALE_INVALID_ARGUMENT);
+  EXPECT_THAT(shale_error_message(), HasSubstr("failures"));
+  EXPECT_EQ(shale_load_runs(load, nullptr, 4, &runs), SHALE_INVALID_ARGUMENT);
+  EXPECT_THAT(shale_error_message(), HasSubstr("runs"));
+  EXPECT_EQ(shale_load_failures(load, nullptr, 0, &failures), SHALE_OK);
+  EXPECT_EQ(shale_load_runs(load, nullptr, 0, &runs), SHALE_OK);
+  EXPECT_EQ(failures, 1u);
+  EXPECT_EQ(runs, 1u);
+  shale_load_free(load);
+  shale_store_close(store);
+}
+
 TEST(StoreInC, MetricsByTenantAndTier) {
   auto store = kv::Store::open(in_memory()).value();
   Arrays saved(32, 1);
