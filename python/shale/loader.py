@@ -21,8 +21,8 @@ def _wait_for_news(store, seconds, *others):
 
 
 class Progress:
-    """A load in flight. `failed`, once it has ended: places in the job's blocks that did not come, `why`. The run holds `lead`
-    blocks more in front: the store brings whole chunks, and leaves out one that begins before the view."""
+    """A load in flight. `failed`, once it has ended: places in the job's blocks that did not come, and `why`. The run
+    holds `lead` blocks more in front: the store brings whole chunks, and leaves out one that begins before the view."""
 
     PATIENCE_S = 0.3  # for a store that is still to learn of what the scheduler's, in another process, has found
     OVERDUE = 1.1  # of its time-out: a load that ends later is counted

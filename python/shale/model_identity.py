@@ -26,17 +26,18 @@ def _without_whereabouts(configuration):
 
 
 def _long_rope(configuration, length=0):
-    """Of a model with LongRoPE: the lengths beyond which vLLM takes the long factors, for short texts as well, where its
-    `max_model_len` is larger."""
+    """Of a model with LongRoPE: the lengths beyond which vLLM's `max_model_len` has it take the long factors, for short
+    texts as well."""
     length = configuration.get("original_max_position_embeddings") or length
     own = [length] if configuration.get("rope_type", configuration.get("type")) in ("longrope", "su") else []
-    return own + [each for part in configuration.values() if isinstance(part, dict) for each in _long_rope(part, length)]
+    parts = [part for part in configuration.values() if isinstance(part, dict)]
+    return own + [each for part in parts for each in _long_rope(part, length)]
 
 
 def named_weights(model, *, refuse_long_rope=False):
-    """Of a model or an adapter at a path, or of the one revision that the Hugging Face cache has under a name: its weights,
-    and what its folder says of how they are used. ValueError where that cannot be told: a name alone may come to mean
-    other weights. `refuse_long_rope`: one, too, where the longest text that the engine serves decides how they are used."""
+    """Of a model or an adapter at a path, or of the one revision that the Hugging Face cache has under a name: its
+    weights, and what its folder says of how they are used. ValueError where that cannot be told: a name alone may come
+    to mean other weights. `refuse_long_rope`: also where the longest text that vLLM serves decides how to use them."""
     model = model or "(without a name)"
     path = pathlib.Path(model)
     folders = [path] if path.exists() else _revisions(model)
@@ -46,8 +47,8 @@ def named_weights(model, *, refuse_long_rope=False):
                          "others: say in `model` what names them, and give another name with others")
     configuration = folders[0] / "config.json"
     if refuse_long_rope and configuration.is_file() and _long_rope(json.loads(configuration.read_text())):
-        raise ValueError(f"shale: '{model}' has LongRoPE, whose factors vLLM chooses by --max-model-len: say in `model` what "
-                         "names it, and give another name with other factors")
+        raise ValueError(f"shale: '{model}' has LongRoPE, whose factors vLLM chooses by --max-model-len: say in "
+                         "`model` what names it, and give another name with other factors")
     digest = hashlib.sha256(weights_identity(folders[0]).encode())
     for name in ("config.json", "adapter_config.json"):
         if (folders[0] / name).is_file():
@@ -79,8 +80,8 @@ class Adapters:
         path, now = lora.lora_path, stamps(lora.lora_path)
         if self._first.get(path, now) != now:
             if self._first[path] is not None:
-                self._warn("KV of the adapter '%s' is neither stored nor looked up any more: %s has been written again. "
-                           "Load changed weights from a new path", lora.lora_name, path)
+                self._warn("KV of the adapter '%s' is neither stored nor looked up any more: %s has been written "
+                           "again. Load changed weights from a new path", lora.lora_name, path)
             self._first[path] = None
             return None
         if (path, now) not in self._names:

@@ -54,8 +54,8 @@ class Geometry:
         spec = groups[0].kv_cache_spec if len(groups) == 1 else None
         # Kinds of it (MLA, ring buffers) keep something else in their blocks.
         if type(spec) is not FullAttentionSpec or spec.head_size_v != spec.head_size:
-            raise ValueError("shale: models whose layers are not all of full attention, with keys and values of one size "
-                             "a token, are not supported by the connector: use the secondary tier (docs/guides/vllm.md)")
+            raise ValueError("shale: models whose layers are not all of full attention, with keys and values of one "
+                             "size, are not supported by the connector: use the secondary tier (docs/guides/vllm.md)")
         if vllm_config.parallel_config.world_size > 1:
             raise ValueError("shale: the connector serves one worker; with tensor or pipeline parallelism, use the "
                              "secondary tier (docs/guides/vllm.md)")

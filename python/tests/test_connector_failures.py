@@ -46,7 +46,7 @@ def test_nothing_is_saved_that_was_computed_on_blocks_that_did_not_come(tmp_path
         engine.scheduler.allocated("two", blocks, 4 * BLOCK)
         engine.scheduler.computing("two", blocks, 4 * BLOCK, 5 * BLOCK)
         first = engine.scheduler.plan()
-        engine.scheduler.computing("two", blocks, 5 * BLOCK, 6 * BLOCK)  # an engine that is a step ahead of what it knows
+        engine.scheduler.computing("two", blocks, 5 * BLOCK, 6 * BLOCK)  # an engine that is a step ahead
         second = engine.scheduler.plan()
         # Another request found the loading blocks in the engine's own prefix cache.
         assert engine.step(first, [(garbage[0], blocks[4])])
