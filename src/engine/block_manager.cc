@@ -80,21 +80,24 @@ bool BlockManager::may_load(const RequestState& run, std::span<const std::unique
   return 4 * missing <= whole || 2 * (loading + missing) <= cache_.pool().blocks_total();
 }
 
-// Into free blocks; into single pages where no block is whole.
-bool BlockManager::append_in_place(RequestState& run, std::uint32_t tokens) {
-  if (run.sequence.append(tokens)) return true;
+// Into single pages, where too few blocks are whole. Prefixes of the run are not kept from then on. What is being
+// loaded, or is to be compressed by the method that the request names, is read block by block.
+bool BlockManager::append_scattered(RequestState& run, std::uint32_t tokens) {
   const PagePool& pool = cache_.pool();
   const bool scattered = pool.pages_free() >= (pool.shape().pages_for(tokens) + 1) * pool.shape().pages_per_block();
-  if (!scattered || run.sequence.ragged() || run.sequence.has_overlay()) return false;
+  const bool needs_blocks = run.loading() || (run.request.policy.named() && !run.sequence.lossy());
+  if (!scattered || needs_blocks || run.sequence.ragged() || run.sequence.has_overlay()) return false;
   run.sequence.part();
   return run.sequence.append(tokens).has_value();
 }
 
 bool BlockManager::append(RequestState& run, std::uint32_t tokens) {
-  if (append_in_place(run, tokens)) return true;
+  if (run.sequence.append(tokens)) return true;
   const std::uint32_t blocks = cache_.pool().shape().pages_for(tokens) + 1;
+  static_cast<void>(cache_.evict_until_free(blocks));
+  if (run.sequence.append(tokens) || append_scattered(run, tokens)) return true;
   static_cast<void>(ensure_free(blocks));
-  return append_in_place(run, tokens);
+  return run.sequence.append(tokens) || append_scattered(run, tokens);
 }
 
 bool BlockManager::ensure_free(std::uint32_t blocks) {

@@ -1,8 +1,8 @@
 // The block pool as requests see it: which blocks each may need, which requests fit together, and how blocks are freed
 // without waiting. Blocks are freed from left to right:
 //
-//   free blocks  <  of the prefix cache  <  of what is repeated to be stored  <  of what waits to be stored
-//                <  other requests' (Engine preempts)
+//   free blocks  <  of the prefix cache  <  single pages  <  of what is repeated to be stored
+//                <  of what waits to be stored  <  other requests' (Engine preempts)
 #pragma once
 
 #include <cstdint>
@@ -37,15 +37,15 @@ class BlockManager {
   // compute; or it is the second, so that a tier has the next to read; or the pool has three quarters of its prompt.
   bool may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const;
 
-  // Appends room for `tokens` to the run's sequence. If the pool is full, evicts from the prefix cache, then gives up
-  // repetitions and storing. False when that is not enough.
+  // Appends room for `tokens` to the run's sequence. If the pool is full, evicts from the prefix cache, then takes the
+  // free pages of split blocks, then gives up repetitions and storing. False when that is not enough.
   bool append(RequestState& run, std::uint32_t tokens);
   // Frees blocks likewise.
   bool ensure_free(std::uint32_t blocks);
 
  private:
   std::uint32_t blocks_missing(const RequestState& run) const;
-  bool append_in_place(RequestState& run, std::uint32_t tokens);
+  bool append_scattered(RequestState& run, std::uint32_t tokens);
 
   Cache& cache_;
   Storing& storing_;
