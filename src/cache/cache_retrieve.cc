@@ -43,20 +43,30 @@ Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs, std::str
           .needs = {.exact = true, .tiers_excluded = needs.tiers_excluded},
           .chunk_blocks = options.chunk_tokens / block_tokens(),
           .tenant = std::string(tenant_of(salt)),
-          .slowdown = slowdown};
+          .slowdown = slowdown,
+          .ensure_free = [this](std::uint32_t blocks) { return ensure_free(blocks); }};
 }
 
-// Evicts prefixes where the pool has no room.
-Status Cache::State::append(Sequence& sequence, std::uint32_t tokens) {
+// As for what is computed: evicts prefixes, then gives up storing.
+bool Cache::State::ensure_free(std::uint32_t blocks) {
+  while (!evict_until_free(blocks)) {
+    if (!give_up_storing()) return false;
+  }
+  return true;
+}
+
+// Frees blocks where the pool has no room; prefixes alone for those who do not count.
+Status Cache::State::append(Sequence& sequence, std::uint32_t tokens, bool counts) {
   Status appended = sequence.append(tokens);
-  if (appended || !evict_until_free(pool.shape().pages_for(tokens))) return appended;
+  const std::uint32_t blocks = pool.shape().pages_for(tokens);
+  if (appended || !(counts ? ensure_free(blocks) : evict_until_free(blocks))) return appended;
   return sequence.append(tokens);
 }
 
 void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choice, Sequence& sequence,
                         Retrieval& retrieval) {
   const std::uint32_t block = block_tokens(), count = (choice.end_block - choice.first_block) * block;
-  if (!append(sequence, count)) return;
+  if (!append(sequence, count, choice.counts)) return;
   StoreLoadOptions load_options;
   load_options.needs = choice.needs;
   load_options.tenant = tenant_of(retrieval.state_->salt);

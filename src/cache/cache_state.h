@@ -139,13 +139,15 @@ struct Cache::State {
   Meeting::Context meeting_context(const StoreNeeds& needs, std::string_view salt, double slowdown);
   std::uint8_t tiers_left_alone() const;
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them
-  Status append(Sequence& sequence, std::uint32_t tokens);
+  bool ensure_free(std::uint32_t blocks);
+  Status append(Sequence& sequence, std::uint32_t tokens, bool counts);
   void adopt(std::span<const std::int32_t> tokens, std::uint32_t reproducible_in_pool, std::span<const BlockKey> keys,
              Retrieval::State& found);
   void load(std::span<const std::int32_t> wanted, const Choice& choice, Sequence& sequence, Retrieval& retrieval);
 
   // cache_store.cc
   bool release_saved();
+  bool give_up_storing();
   std::optional<Bounding> bounding(const Hash128& name, std::uint32_t first, std::uint32_t tokens,
                                    const AttentionStatistics& statistics) const;
   bool bound_some();

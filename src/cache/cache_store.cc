@@ -194,23 +194,23 @@ bool Cache::work(Executor& executor) {
   return s.release_saved() || stored || bounded;
 }
 
-bool Cache::give_up_storing() {
-  State& s = *state_;
-  s.release_saved();
-  const auto merely_looked_at =
-      std::ranges::find_if(s.saving, [](const State::Saving& each) { return each.save->released(); });
-  if (merely_looked_at != s.saving.end()) {
-    s.saving.erase(merely_looked_at);
+bool Cache::State::give_up_storing() {
+  release_saved();
+  const auto merely_looked_at = std::ranges::find_if(saving, [](const Saving& each) { return each.save->released(); });
+  if (merely_looked_at != saving.end()) {
+    saving.erase(merely_looked_at);
     return true;
   }
   const auto least =
-      std::ranges::min_element(s.saving, {}, [](const State::Saving& each) { return each.recompute_s * each.uses; });
-  if (least == s.saving.end()) return false;
+      std::ranges::min_element(saving, {}, [](const Saving& each) { return each.recompute_s * each.uses; });
+  if (least == saving.end()) return false;
   least->save->cancel();
-  s.saving.erase(least);
-  ++s.stats.given_up;
+  saving.erase(least);
+  ++stats.given_up;
   return true;
 }
+
+bool Cache::give_up_storing() { return state_->give_up_storing(); }
 
 // That nobody but the prefix tree holds beside the run.
 std::uint32_t Cache::blocks_waiting_to_be_stored() const {

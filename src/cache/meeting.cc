@@ -89,7 +89,9 @@ bool Meeting::pays(const Piece& piece, std::uint32_t computed) const {
 bool Meeting::ask(Piece& piece) {
   const std::uint32_t block = context_.pool.shape().block_size;
   auto pages = std::make_unique<Sequence>(context_.pool);
-  if (!pages->append(piece.blocks * block)) return false;
+  const bool room =
+      context_.pool.blocks_free() >= piece.blocks || (context_.ensure_free && context_.ensure_free(piece.blocks));
+  if (!room || !pages->append(piece.blocks * block)) return false;
   StoreLoadOptions options;
   options.needs = context_.needs;
   options.tenant = context_.tenant;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +31,8 @@ class Meeting {
     std::uint32_t chunk_blocks = 16;
     std::string tenant = {};  // of the store
     double slowdown = 1;      // of computing (Backlog)
+    // Frees blocks of the pool where so many are not free; false when it cannot. Null: frees none.
+    std::function<bool(std::uint32_t blocks)> ensure_free = {};
   };
 
   // Takes the exact chunks that a look-up of `keys` found and that begin at or after block `computed`. `tokens` are the

@@ -240,6 +240,20 @@ TEST_F(SmallPoolTest, WhoFindsItsPrefixInThePoolGoesPastLoads) {
   EXPECT_EQ(engine_->loading(), 2u);
 }
 
+TEST_F(SmallPoolTest, WhatIsLoadedComesBeforeWhatWaitsToBeStored) {
+  open_over_tier(30);
+  static_cast<void>(stored_answer(1));
+  {
+    const std::vector<Token> tokens = testing::random_tokens(20 * 16, 256, 7);
+    Sequence computed(*pool_);
+    ASSERT_TRUE(computed.append(20 * 16));
+    cache_->store({.tokens = tokens}, computed);
+  }
+  ASSERT_LT(pool_->blocks_free() + cache_->blocks_evictable(), 12u);
+  EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 192u);
+  EXPECT_EQ(cache_->stats().given_up, 1u);
+}
+
 // Beside the tier lies one that other processes share. It hangs.
 class AskingTest : public LoadingTest {
  protected:

@@ -95,5 +95,23 @@ TEST_F(MeetingLoadTest, CancellingReturnsWhatWasAsked) {
   EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
+// As that of a server that has run for a while.
+TEST_F(MeetingLoadTest, InAPoolFullOfOtherPrefixesToo) {
+  const Request request = ask(1, 512, 1);
+  ASSERT_FALSE(engine_->run(request).error);
+  drain();
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+  {
+    Sequence other(*pool_);
+    const std::uint32_t tokens = pool_->blocks_total() * pool_->shape().block_size;
+    ASSERT_TRUE(other.append(tokens));
+    cache_->insert_prefix(testing::random_tokens(tokens, 256, 9), other, kAllTokens, "");
+  }
+  ASSERT_EQ(pool_->blocks_free(), 0u);
+  const Response met = engine_->run(request);
+  EXPECT_EQ(cache_->stats().meetings, 1u);
+  EXPECT_GE(met.cached.from("memory"), 64u);
+}
+
 }  // namespace
 }  // namespace shale
