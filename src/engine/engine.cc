@@ -177,7 +177,7 @@ Result<RequestId> Engine::submit(Request request) {
 }
 
 void Engine::State::finish(RequestState& run, StopReason reason, std::optional<Error> error) {
-  unpark();  // what a step that is not over appended is not computed, and must not be kept
+  unpark(run);  // what a step that is not over appended is not computed, and must not be kept
   Response& response = run.response;
   response.stop = reason;
   response.begun = run.begun;

@@ -143,6 +143,19 @@ TEST_F(AheadTest, NothingIsKeptOfOneThatIsCancelled) {
   EXPECT_EQ(engine_->run(request_).tokens, computed_.tokens);
 }
 
+TEST_F(AheadTest, ItGoesOnWhereAnotherIsCancelled) {
+  const RequestId ahead = begin();
+  engine_->cancel(engine_->submit(generate(5, 40, 4)).value());
+  std::vector<Response> finished = engine_->finished();
+  ASSERT_EQ(finished.size(), 1u);
+  while (engine_->run_once()) continue;
+  finished = engine_->finished();
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0].id, ahead);
+  EXPECT_EQ(finished[0].tokens, computed_.tokens);
+  EXPECT_EQ(counting_.begun, finished[0].computed_tokens() + finished[0].tokens.size() - 1) << "nothing twice";
+}
+
 TEST_F(LoadingTest, APreemptedRunThatCannotBeComputedAgainDoesNotWaitForEver) {
   open_over_tier(34);
   std::vector<RequestId> ids;
