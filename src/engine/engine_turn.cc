@@ -347,7 +347,8 @@ bool Engine::run_once() {
     s.idle_since_s = -1;
     return true;
   }
-  if (!s.scheduler.next() && s.scheduler.running().empty() && !moving) return false;
+  const bool any = s.scheduler.next() || !s.scheduler.running().empty() || !s.scheduler.preempted().empty();
+  if (!any && !moving) return false;
   s.pause();
   return true;
 }

@@ -18,6 +18,12 @@ void insert(Runs& runs, std::unique_ptr<RequestState> run) {
   sort(runs);
 }
 
+void transfer(Runs& from, Runs& to, const RequestState& run) {
+  const auto place = std::ranges::find(from, &run, [](const auto& each) { return each.get(); });
+  insert(to, std::move(*place));
+  from.erase(place);
+}
+
 }  // namespace
 
 void RequestScheduler::submit(std::unique_ptr<RequestState> run) {
@@ -31,16 +37,14 @@ std::unique_ptr<RequestState> RequestScheduler::withdraw(RequestId id) {
   return run;
 }
 
-bool RequestScheduler::preempted_first() {
-  if (preempted_.empty() || (preempted_.front()->spilled && preempted_.front()->spilled->late())) return false;
-  if (waiting_.size() == 0) return true;
-  const RequestState &first = *preempted_.front(), &next = waiting_.next();
-  return first.share != next.share || first.request.priority >= next.request.priority;
-}
-
 RequestState* RequestScheduler::next() {
-  if (preempted_first()) return preempted_.front().get();
-  return waiting_.size() > 0 ? &waiting_.next() : nullptr;
+  RequestState* waits = waiting_.size() > 0 ? &waiting_.next() : nullptr;
+  const auto late = [](const auto& run) { return run->spilled && run->spilled->late(); };
+  const auto first = std::ranges::find_if_not(preempted_, late);
+  if (first == preempted_.end()) return waits;
+  const RequestState& run = **first;
+  const bool goes_before = !waits || run.share != waits->share || run.request.priority >= waits->request.priority;
+  return goes_before ? first->get() : waits;
 }
 
 // The last turn. Those of a lower priority of its tenant hand theirs on, each to the next, the first to the run.
@@ -58,8 +62,7 @@ void RequestScheduler::give_turn(RequestState& run) {
 
 void RequestScheduler::start(RequestState& next) {
   if (next.begun) {
-    insert(running_, std::move(preempted_.front()));
-    preempted_.erase(preempted_.begin());
+    transfer(preempted_, running_, next);
     return;
   }
   std::unique_ptr<RequestState> run = waiting_.withdraw(next.id);
@@ -70,11 +73,7 @@ void RequestScheduler::start(RequestState& next) {
   sort(preempted_);
 }
 
-void RequestScheduler::preempt(RequestState& run) {
-  const auto place = std::ranges::find(running_, &run, [](const auto& each) { return each.get(); });
-  insert(preempted_, std::move(*place));
-  running_.erase(place);
-}
+void RequestScheduler::preempt(RequestState& run) { transfer(running_, preempted_, run); }
 
 void RequestScheduler::reap() {
   for (Runs* runs : {&running_, &preempted_}) {

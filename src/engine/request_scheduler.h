@@ -19,8 +19,8 @@ class RequestScheduler {
       : waiting_(std::move(policy), options, cache) {}
 
   void submit(std::unique_ptr<RequestState> run);
-  // The request that begins next: the first preempted one, unless its bytes are late or the first that waits is of its
-  // tenant and of a higher priority; else the first that waits. Null when there is none.
+  // The request that begins next: the first preempted one whose bytes are not late, unless the first that waits is of
+  // its tenant and of a higher priority; else the first that waits. Null when there is none.
   RequestState* next();
   // Lets what next() returned run.
   void start(RequestState& next);
@@ -38,7 +38,6 @@ class RequestScheduler {
   bool is_running(const RequestState* run) const;
 
  private:
-  bool preempted_first();
   void give_turn(RequestState& run);
 
   FairShares shares_;

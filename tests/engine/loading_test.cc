@@ -170,13 +170,42 @@ TEST_F(LoadingTest, APreemptedRunThatCannotBeComputedAgainDoesNotWaitForEver) {
   std::vector<ErrorCode> errors;
   for (std::size_t left = ids.size(), rounds = 0; left > 0; ++rounds) {
     ASSERT_LT(rounds, 5000u);
-    if (!engine_->run_once()) time_.advance(1);
+    engine_->run_once();
+    if (engine_->running() == 0) time_.advance(1);
     for (const Response& response : engine_->finished()) {
       --left;
       if (response.error) errors.push_back(response.error->code);
     }
   }
   EXPECT_THAT(errors, ::testing::ElementsAre(ErrorCode::kIo));
+}
+
+// The bytes of the first, which its tier does not bring, hold up those of the second no longer than until they are
+// late.
+TEST_F(LoadingTest, APreemptedRunWhoseBytesAreLateHoldsUpNoOther) {
+  tier_bytes_ = 4 * model_->page_shape().block_bytes();  // for the smaller of the two
+  open_over_tier(20);
+  const auto submit = [&](std::size_t prompt, std::uint32_t tokens, std::uint32_t budget) {
+    Request request = generate(static_cast<std::uint32_t>(prompt), prompt, tokens);
+    request.ignore_end = true;
+    if (budget > 0) request.budget = KvBudgetOptions{.tokens = budget, .method = "streaming", .interval = 16};
+    return engine_->submit(std::move(request)).value();
+  };
+  const RequestId first = submit(100, 190, 0), on_tier = submit(20, 260, 16), in_memory = submit(64, 260, 64);
+  while (engine_->preempted() < 2) ASSERT_TRUE(engine_->run_once());
+  ASSERT_GT(tier_->used_bytes(), 0u);
+  tier_->set_silent(true);
+  std::vector<RequestId> finished;
+  for (std::size_t rounds = 0; finished.size() < 3; ++rounds) {
+    ASSERT_LT(rounds, 5000u);
+    EXPECT_TRUE(engine_->run_once() || engine_->preempted() == 0) << "there is something to do";
+    if (engine_->running() == 0) time_.advance(1);
+    for (const Response& response : engine_->finished()) {
+      finished.push_back(response.id);
+      EXPECT_EQ(response.error.has_value(), response.id == on_tier);
+    }
+  }
+  EXPECT_THAT(finished, ::testing::ElementsAre(first, in_memory, on_tier));
 }
 
 // In pools of some requests; a document and its question take 15 blocks.
