@@ -187,7 +187,8 @@ void Engine::State::computed(RequestState& run, std::uint32_t count, double seco
   const std::uint32_t end = run.sequence.length();
   const std::size_t span = run.span_at(end - count);
   stats.prefill_tokens += count;
-  run.span_seconds[span] += seconds;
+  run.span_timed[span].tokens += seconds > 0 ? count : 0;
+  run.span_timed[span].seconds += seconds;
   if (span < run.span_end.size() && end == run.span_end[span]) {
     if (Status status = storing.span_computed(run, span); !status) {
       finish(run, StopReason::kError, std::move(status).error());

@@ -19,7 +19,7 @@ RequestState::RequestState(RequestId request_id, Request new_request, PagePool& 
       sampler(request.sampling),
       stream(request.stop),
       submitted_s(now_s),
-      span_seconds(request.spans.size() + 1),
+      span_timed(request.spans.size() + 1),
       captures(request.spans.size()),
       span_statistics(request.spans.size()) {
   const std::uint32_t block_tokens = pool.shape().block_size;
@@ -47,6 +47,7 @@ void RequestState::begin_again() {
   computed_from = 0;
   from_tiers = false;
   reproducible = kAllTokens;
+  std::ranges::fill(span_timed, Timed{});
   if (!drawn.empty()) return;  // its prompt was computed, or found, as the response says
   response.cached = CachedTokens();
   response.sources.clear();

@@ -35,6 +35,11 @@ class RequestState {
   // A chunk never spans two parts (span_end), so that a part's shapes depend on nothing before it
   // (engine/chunk.h). Decoding runs have one token.
   Chunk next(std::uint32_t chunk_tokens) const;
+  // Tokens whose computing took so long. What was loaded meanwhile, or came from a cache, is not among them.
+  struct Timed {
+    std::uint32_t tokens = 0;
+    double seconds = 0;
+  };
 
   // Whether bytes that it asked a tier for are still to come.
   bool bytes_missing() const { return !retrieval.loaded(); }
@@ -89,7 +94,7 @@ class RequestState {
   std::uint32_t computed_from = 0;                   // prompt tokens before came from the cache
   bool from_tiers = false;                           // some of them from a tier
   std::uint32_t reproducible = kAllTokens;           // so many of the sequence's first tokens (model/model.h)
-  std::vector<double> span_seconds;                  // of computing each part, 0 where none of it was
+  std::vector<Timed> span_timed;                     // what of each part was computed, and how long that took
   ScorerNeeds needs;                                 // what stored spans are watched for
   std::vector<std::unique_ptr<Capture>> captures;    // of each stored span while it is computed
   std::vector<AttentionStatistics> span_statistics;  // of each that was computed to its end

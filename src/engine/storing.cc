@@ -26,7 +26,8 @@ NewRun Storing::new_run(RequestState& run, std::size_t span) const {
   part.salt = run.request.policy.salt;
   part.tokens.assign(run.prompt.begin(), run.prompt.begin() + run.span_end[span]);
   part.statistics = std::move(run.span_statistics[span]);
-  if (run.computed_from <= part.first) part.recompute_s = run.span_seconds[span];
+  const RequestState::Timed& timed = run.span_timed[span];
+  if (part.first + timed.tokens == run.span_end[span]) part.recompute_s = timed.seconds;  // all of it was computed
   part.label = run.request.spans[span].label;
   part.kind = kind_of(tokenizer_, std::span<const Token>(part.tokens).subspan(part.first));
   return part;
