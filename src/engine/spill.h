@@ -17,8 +17,8 @@ namespace shale {
 // being written. The cache outlives it. Not thread-safe.
 class SpilledSequence {
  public:
-  // Copies the pages of a sequence that is not ragged, with every token in place; it may then be cleared. Starts to
-  // write them to the first tier that takes them, under a name that nobody else uses.
+  // Copies the pages of a sequence without an overlay, ragged or not; it may then be cleared. Starts to write them to
+  // the first tier that takes them, under a name that nobody else uses.
   SpilledSequence(const Sequence& sequence, Cache& cache, const Hash128& name);
   ~SpilledSequence();
   SpilledSequence(const SpilledSequence&) = delete;
