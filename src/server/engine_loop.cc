@@ -96,6 +96,7 @@ void EngineLoop::stop(std::chrono::milliseconds grace) {
 
 void EngineLoop::run() {
   while (take_inbox()) {
+    if (watch_ && engine_.needs_guests_pages()) watch_->let_go();  // before who comes looks for room
     const bool worked = engine_.run_once();
     deliver();
     if (!keep_profiles(worked) && !worked) wait_for_work();

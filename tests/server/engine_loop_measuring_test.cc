@@ -1,0 +1,69 @@
+// Requests that come while the loop measures quality.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <future>
+#include <utility>
+
+#include "engine/engine_fixture.h"
+#include "server/engine_loop.h"
+
+namespace shale {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::EngineTest;
+
+// Looks, on the thread of whoever asks for the time, for the moment to do something once.
+class WatchfulClock final : public Clock {
+ public:
+  double now_s() const override {
+    if (look) look();
+    return real_.now_s();
+  }
+  void sleep_until_s(double time_s) const override { real_.sleep_until_s(time_s); }
+
+  std::function<void()> look;
+
+ private:
+  RealClock real_;
+};
+
+// A piece ends with recording what it measured; then the loop takes in who has come, before the next one.
+TEST_F(EngineTest, WhoComesBetweenTwoPiecesOfMeasuringHasTheirPages) {
+  ASSERT_FALSE(engine_->run(ask(2, 480, 1)).error);
+  drain();
+  open(40);  // for its 30 blocks and its answer, not beside the 12 of the context that is measured
+  ASSERT_FALSE(engine_->run(ask(1, 200, 1)).error);
+  drain();
+
+  std::unique_ptr<EngineLoop> loop;
+  std::promise<Answer> came;
+  const Hash128 measured = cache_->run_of(ask(1, 200, 1).spans[0].tokens);
+  bool waits = true;
+  WatchfulClock clock;
+  clock.look = [&] {
+    if (!waits || cache_->metadata_store()->qualities(measured)->empty()) return;
+    waits = false;
+    came.set_value(loop->submit(ask(2, 480, 2), false).value());
+  };
+  EngineLoopOptions options;
+  options.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2};
+  loop = std::make_unique<EngineLoop>(options, *engine_, clock);
+  for (std::uint32_t question = 1; question <= 2; ++question) {
+    Answer asked = loop->submit(ask(1, 200, question), false).value();
+    for (bool over = false; !over;) {
+      const auto part = asked.next(1000ms);
+      over = part && part->response;
+    }
+  }
+  Answer answer = came.get_future().get();
+  std::optional<Channel::Part> part;
+  while (!part || !part->response) part = answer.next(1000ms);
+  EXPECT_FALSE(part->response->error);
+  EXPECT_EQ(part->response->cached.total(), 480u) << "loaded, where they were free";
+  loop->stop(0ms);
+}
+
+}  // namespace
+}  // namespace shale
