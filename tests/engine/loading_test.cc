@@ -156,6 +156,33 @@ TEST_F(AheadTest, ItGoesOnWhereAnotherIsCancelled) {
   EXPECT_EQ(counting_.begun, finished[0].computed_tokens() + finished[0].tokens.size() - 1) << "nothing twice";
 }
 
+// Where single pages alone are free, nothing is computed ahead: what is loaded is kept for others block by block.
+TEST_F(AheadTest, WhatIsLoadedStaysInBlocks) {
+  Request request = request_;
+  request.policy.method = Method::parse("int8").value();
+  const Response computed = engine_->run(request);
+  ASSERT_FALSE(computed.error);
+  drain();
+  ASSERT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+
+  const std::uint32_t each = pool_->shape().pages_per_block(), block = pool_->shape().block_size;
+  std::vector<PageId> pages;
+  for (std::uint32_t i = 0; i < 20 * each; ++i) pages.push_back(pool_->allocate_page().value());
+  for (std::uint32_t i = 0; i < 20 * each; ++i) {
+    if (i % each != 0) pool_->release_page(pages[i]);
+  }
+  Sequence others(*pool_);
+  ASSERT_TRUE(others.append((pool_->blocks_free() - 1488 / block) * block));
+  const Response loaded = engine_->run(request);
+  EXPECT_EQ(loaded.cached.from("memory"), 1488u);
+  EXPECT_EQ(loaded.tokens, computed.tokens);
+
+  Sequence kept(*pool_);
+  EXPECT_EQ(cache_->retrieve(request.spans[0].tokens, request.policy, kept, {}).tokens(), 1488u);
+  EXPECT_FALSE(kept.ragged());
+  for (std::uint32_t i = 0; i < 20 * each; i += each) pool_->release_page(pages[i]);
+}
+
 TEST_F(LoadingTest, APreemptedRunThatCannotBeComputedAgainDoesNotWaitForEver) {
   open_over_tier(34);
   std::vector<RequestId> ids;
@@ -178,34 +205,6 @@ TEST_F(LoadingTest, APreemptedRunThatCannotBeComputedAgainDoesNotWaitForEver) {
     }
   }
   EXPECT_THAT(errors, ::testing::ElementsAre(ErrorCode::kIo));
-}
-
-// The bytes of the first, which its tier does not bring, hold up those of the second no longer than until they are
-// late.
-TEST_F(LoadingTest, APreemptedRunWhoseBytesAreLateHoldsUpNoOther) {
-  tier_bytes_ = 4 * model_->page_shape().block_bytes();  // for the smaller of the two
-  open_over_tier(20);
-  const auto submit = [&](std::size_t prompt, std::uint32_t tokens, std::uint32_t budget) {
-    Request request = generate(static_cast<std::uint32_t>(prompt), prompt, tokens);
-    request.ignore_end = true;
-    if (budget > 0) request.budget = KvBudgetOptions{.tokens = budget, .method = "streaming", .interval = 16};
-    return engine_->submit(std::move(request)).value();
-  };
-  const RequestId first = submit(100, 190, 0), on_tier = submit(20, 260, 16), in_memory = submit(64, 260, 64);
-  while (engine_->preempted() < 2) ASSERT_TRUE(engine_->run_once());
-  ASSERT_GT(tier_->used_bytes(), 0u);
-  tier_->set_silent(true);
-  std::vector<RequestId> finished;
-  for (std::size_t rounds = 0; finished.size() < 3; ++rounds) {
-    ASSERT_LT(rounds, 5000u);
-    EXPECT_TRUE(engine_->run_once() || engine_->preempted() == 0) << "there is something to do";
-    if (engine_->running() == 0) time_.advance(1);
-    for (const Response& response : engine_->finished()) {
-      finished.push_back(response.id);
-      EXPECT_EQ(response.error.has_value(), response.id == on_tier);
-    }
-  }
-  EXPECT_THAT(finished, ::testing::ElementsAre(first, in_memory, on_tier));
 }
 
 // In pools of some requests; a document and its question take 15 blocks.
@@ -280,20 +279,6 @@ TEST_F(SmallPoolTest, WhoFindsItsPrefixInThePoolGoesPastLoads) {
   ASSERT_EQ(finished.size(), 1u);
   EXPECT_EQ(finished[0].id, pooled);
   EXPECT_EQ(engine_->loading(), 2u);
-}
-
-TEST_F(SmallPoolTest, WhatIsLoadedComesBeforeWhatWaitsToBeStored) {
-  open_over_tier(30);
-  static_cast<void>(stored_answer(1));
-  {
-    const std::vector<Token> tokens = testing::random_tokens(20 * 16, 256, 7);
-    Sequence computed(*pool_);
-    ASSERT_TRUE(computed.append(20 * 16));
-    cache_->store({.tokens = tokens}, computed);
-  }
-  ASSERT_LT(pool_->blocks_free() + cache_->blocks_evictable(), 12u);
-  EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 192u);
-  EXPECT_EQ(cache_->stats().given_up, 1u);
 }
 
 // Beside the tier lies one that other processes share. It hangs.
