@@ -33,6 +33,7 @@ class WatchfulClock final : public Clock {
 TEST_F(EngineTest, WhoComesBetweenTwoPiecesOfMeasuringHasTheirPages) {
   ASSERT_FALSE(engine_->run(ask(2, 480, 1)).error);
   drain();
+  cache_options_.load_always = true;  // a slow disk is waited for
   open(40);  // for its 30 blocks and its answer, not beside the 12 of the context that is measured
   ASSERT_FALSE(engine_->run(ask(1, 200, 1)).error);
   drain();
