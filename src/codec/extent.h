@@ -123,10 +123,12 @@ struct ExtentManifest {
 // kUnsupported for a lossy method that such keys and values cannot be encoded by.
 Status check_encodable(const KvGeometry& geometry, const Method& method);
 
-// Bytes that an extent of so many tokens takes at `keep`, for planning: exact but for packed quantizers, for which it
-// is about that. kInvalidArgument or kUnsupported for a method or geometry that cannot be encoded.
+// Bytes that an extent of so many tokens takes at `keep`, for planning: exact but for padding, and for packed
+// quantizers, for which it is about that. `windows` are the manifest's: layers that have one are kept whole at every
+// keep. kInvalidArgument or kUnsupported for a method or geometry that cannot be encoded.
 Result<std::uint64_t> extent_bytes(const KvGeometry& geometry, const Method& method, std::uint32_t tokens,
-                                   double keep = 1, Bits bits = Bits::kAll);
+                                   double keep = 1, Bits bits = Bits::kAll,
+                                   std::span<const std::uint32_t> windows = {});
 
 // Encodes an extent in bounded pieces. One caller at a time.
 class ExtentEncoder {

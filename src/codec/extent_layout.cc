@@ -169,12 +169,12 @@ Status check_encodable(const KvGeometry& geometry, const Method& method) {
 }
 
 Result<std::uint64_t> extent_bytes(const KvGeometry& geometry, const Method& method, std::uint32_t tokens, double keep,
-                                   Bits bits) {
+                                   Bits bits, std::span<const std::uint32_t> windows) {
   SHALE_TRY(geometry.check());
   SHALE_TRY(method.check());
   SHALE_TRY(check_encodable(geometry, method));
   if (method.is_full()) return geometry.bytes(tokens);
-  const double heads = double{1} * geometry.layers * geometry.kv_heads;
+  const double windowed = static_cast<double>(std::ranges::count_if(windows, [](auto window) { return window > 0; }));
   double bytes = 0, kept_before = 0;
   for (std::uint32_t tier = 0; tier < (method.scorer.empty() ? 1 : tiers_for(keep)); ++tier) {
     SHALE_ASSIGN(const std::unique_ptr<Quantizer> quantizer, make_quantizer(method.quantizer_of(tier)));
@@ -183,7 +183,9 @@ Result<std::uint64_t> extent_bytes(const KvGeometry& geometry, const Method& met
     double block = static_cast<double>(quantizer->base_bytes(kBlockTokens, geometry.head_dim));
     if (quantizer->packs()) block = 2.0 * geometry.head_dim * kBlockTokens * quantizer->bits() / 8;
     if (bits == Bits::kAll) block += static_cast<double>(quantizer->refinement_bytes(kBlockTokens, geometry.head_dim));
-    bytes += heads * share * tokens / kBlockTokens * block;
+    // Layers with a window are not ranked: tier 0 has all of them.
+    const double layers = (geometry.layers - windowed) * share + (tier == 0 ? windowed : 0);
+    bytes += layers * geometry.kv_heads * tokens / kBlockTokens * block;
     kept_before = kept;
   }
   return static_cast<std::uint64_t>(bytes);

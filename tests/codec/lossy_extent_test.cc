@@ -328,6 +328,23 @@ TEST(LossyExtent, IsOnePartOfARankedRun) {
   EXPECT_THAT(rows, ::testing::Each(kept_tokens(kTokens, 0.1)));
 }
 
+// The placement plans by sizes of what nobody has encoded yet.
+TEST(WindowedLayers, AreExpectedWholeAtEveryKeep) {
+  const std::uint32_t windows[] = {40, 0, 40};
+  const Context context = random_context(kShape, kTokens, 9);
+  const OwnedView source = make_view(kGeometry, Layout::kVllm, kTokens, 1);
+  write_context(source.view, context);
+  InlineExecutor alone;
+  ExtentManifest identity = extent_identity(kGeometry, "knorm", kTokens, kTokens);
+  identity.windows.assign(windows, windows + 3);
+  const auto ranking = rank(source.readable(), "knorm", context, alone, {.windows = windows});
+  const auto extent = encode_extent(source.readable(), identity, alone, {*ranking});
+  for (const double keep : kKeepGrid) {
+    const auto expected = extent_bytes(kGeometry, identity.method, kTokens, keep, Bits::kAll, windows);
+    EXPECT_NEAR(static_cast<double>(extent->manifest.bytes_for(keep)), static_cast<double>(*expected), 500) << keep;
+  }
+}
+
 // Layers with a window lie in groups of their own, are not ranked, and are read only where a query after the hit sees.
 TEST(WindowedLayers, AreReadWithinTheWindowOfTheHitsEnd) {
   const std::uint32_t windows[] = {40, 0, 40};

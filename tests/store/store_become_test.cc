@@ -1,4 +1,5 @@
-// New extents that are compressed before they lie anywhere.
+// New extents that are compressed before they lie anywhere, and what is expected of forms that none has yet.
+#include <array>
 #include <memory>
 
 #include "store/placed_store.h"
@@ -34,6 +35,25 @@ TEST_F(StoreBecomeTest, WhatIsSavedIsWrittenInTheFormInWhichItWillLie) {
   ASSERT_EQ(store->inspect(chain_number(1)).size(), 1u);
   EXPECT_TRUE(store->inspect(chain_number(1)).front().exact) << "as it was handed over";
   expect_sound(*store);
+}
+
+// Layers with a window are stored whole at every keep: compressing a model of few others frees little.
+TEST_F(StoreBecomeTest, WhatLayersWithAWindowWillTakeIsExpected) {
+  const std::array<std::uint32_t, 3> windows = {8, 0, 8};
+  StoreOptions options = with_methods({"knorm"});
+  options.model.windows = windows;
+  const auto store = open(tiers_of(memory_tier(clock_, kRoomForThree)), options);
+  save_chains(*store, 1);
+  const Problem problem = store->problem();
+  ASSERT_EQ(problem.prefixes.size(), 1u);
+  std::uint64_t exact = 0, least = 0;
+  for (const Candidate& candidate : problem.prefixes[0].candidates) {
+    if (candidate.tier == kDropped) continue;
+    if (candidate.method == kFullMethod) exact = candidate.bytes;
+    if (candidate.keep == kKeepGrid[0]) least = candidate.bytes;
+  }
+  EXPECT_GT(least, exact * 2 / 3);
+  EXPECT_LT(least, exact * 4 / 5);
 }
 
 // Each save holds bytes that its extent is to be made of, and none waits for another to let go of them.
