@@ -92,14 +92,17 @@ struct Ranking {
   TierMap tiers;     // of all layers and heads
 };
 
+// Of so many layers those that are ranked: the ones without a window (ModelTraits::windows), ascending. Tokens of the
+// others are all in tier 0.
+std::vector<std::uint32_t> ranked_layers(std::uint32_t layers, std::span<const std::uint32_t> windows);
+
 // Ranks a run in bounded pieces. One caller at a time.
 class RunRanker {
  public:
   // The view must stay readable, and `attention statistics` and what `model` refers to in place, until done.
-  // `first_position` is that of the run's first token. Layers with a window (ModelTraits::windows) are never ranked:
-  // their tokens are all in tier 0. kInvalidArgument for unknown names, views that do not pass check(), needs of the
-  // scorer that are not met (by name) and attention statistics of another run; kUnsupported for opaque blocks and for a
-  // head dimension that is no multiple of 8.
+  // `first_position` is that of the run's first token. kInvalidArgument for unknown names, views that do not pass
+  // check(), needs of the scorer that are not met (by name) and attention statistics of another run; kUnsupported for
+  // opaque blocks and for a head dimension that is no multiple of 8.
   static Result<RunRanker> start(KvView run, std::string_view ranking, std::uint32_t first_position,
                                  const ScorerOptions& options, const AttentionStatistics& statistics,
                                  const ModelTraits& model);

@@ -8,6 +8,14 @@
 
 namespace shale {
 
+std::vector<std::uint32_t> ranked_layers(std::uint32_t layers, std::span<const std::uint32_t> windows) {
+  std::vector<std::uint32_t> ranked;
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    if (windows.empty() || windows[layer] == 0) ranked.push_back(layer);
+  }
+  return ranked;
+}
+
 struct RunRanker::State {
   ViewPages pages;
   std::string name;
@@ -70,10 +78,6 @@ Result<RunRanker> RunRanker::start(KvView run, std::string_view ranking, std::ui
   if (!method.budget.empty()) {
     SHALE_ASSIGN(budget, make_budget(method.budget));
   }
-  std::vector<std::uint32_t> layers;
-  for (std::uint32_t layer = 0; layer < geometry.layers; ++layer) {
-    if (model.windows.empty() || model.windows[layer] == 0) layers.push_back(layer);
-  }
   auto state = std::unique_ptr<State>(new State{.pages = ViewPages(std::move(run)),
                                                 .name = std::string(ranking),
                                                 .scorer = std::move(scorer),
@@ -82,7 +86,7 @@ Result<RunRanker> RunRanker::start(KvView run, std::string_view ranking, std::ui
                                                 .scorer_window = options.window,
                                                 .statistics = &statistics,
                                                 .model = model,
-                                                .layers = std::move(layers),
+                                                .layers = ranked_layers(geometry.layers, model.windows),
                                                 .scores = {},
                                                 .tier_of = {}});
   const std::size_t size = state->layers.size() * state->layer_size();

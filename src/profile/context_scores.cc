@@ -1,5 +1,6 @@
 #include "profile/context_scores.h"
 
+#include "codec/ranking.h"
 #include "codec/views/sequence_pages.h"
 #include "codec/views/view_layer.h"
 
@@ -19,9 +20,10 @@ Result<std::vector<float>> score_context(Engine& engine, const ExactContext& con
   const SequencePages pages(context.sequence, tokens, executor);
   const PageShape& shape = pages->shape();
   const std::size_t per_layer = std::size_t{shape.kv_heads} * tokens;
-  std::vector<float> scores(shape.layers * per_layer);
-  executor.parallel_for(shape.layers, [&](std::size_t i) {
-    const auto layer = static_cast<std::uint32_t>(i);
+  const std::vector<std::uint32_t> layers = ranked_layers(shape.layers, model.windows);
+  std::vector<float> scores(layers.size() * per_layer);
+  executor.parallel_for(layers.size(), [&](std::size_t i) {
+    const std::uint32_t layer = layers[i];
     const ViewLayer of_context(pages->heads(layer), shape, tokens, layer, context.run.first, model, statistics);
     scorer->score(of_context.kv(), std::span(scores).subspan(i * per_layer, per_layer));
   });

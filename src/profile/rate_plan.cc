@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <optional>
 
@@ -21,6 +22,7 @@ constexpr std::uint32_t kQueriesMax = 16;  // a query head, the last of the wind
 struct HeadCosts {
   std::vector<std::vector<double>> coded;  // [tier][quantizer]
   std::vector<double> dropped;             // [tier]
+  std::vector<double> tokens;              // [tier]
 };
 
 using Quantizers = std::vector<std::unique_ptr<Quantizer>>;
@@ -123,11 +125,16 @@ Result<RatePlanner> RatePlanner::make(const RankedContext& context, const ViewPa
   RatePlanner planner(context, pages, quantizers, executor);
   planner.budget_ = budget;
   const PageShape& shape = planner.shape_;
-  const std::size_t heads = shape.pages_per_block();
-  planner.tier_of_.assign(heads * planner.tokens_, kKeepGrid.size() - 1);
-  const ModelScores scores{shape.layers, shape.kv_heads, planner.tokens_, context.scores};
+  const std::size_t heads = shape.pages_per_block(), layer_size = std::size_t{shape.kv_heads} * planner.tokens_;
+  const std::vector<std::uint32_t> layers = ranked_layers(shape.layers, context.windows);
+  std::vector<std::uint8_t> ranked(layers.size() * layer_size, kKeepGrid.size() - 1);
+  const ModelScores scores{static_cast<std::uint32_t>(layers.size()), shape.kv_heads, planner.tokens_, context.scores};
   for (std::uint32_t s = 0; s + 1 < kKeepGrid.size(); ++s) {
-    cut_tier(*across_heads, scores, context.scorer_window, s, planner.tier_of_);
+    cut_tier(*across_heads, scores, context.scorer_window, s, ranked);
+  }
+  planner.tier_of_.resize(heads * planner.tokens_);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    std::copy_n(&ranked[i * layer_size], layer_size, &planner.tier_of_[layers[i] * layer_size]);
   }
   TierMap tiers(static_cast<std::uint32_t>(heads), planner.tokens_);
   for (std::uint32_t head = 0; head < heads; ++head) {
@@ -187,6 +194,7 @@ HeadCosts RatePlanner::costs_of(std::uint32_t head) const {
   HeadCosts costs;
   for (const auto& tier : by_tier) {
     costs.dropped.push_back(distortion.dropped(tier));
+    costs.tokens.push_back(static_cast<double>(tier.size()));
     auto& coded = costs.coded.emplace_back();
     for (const auto& quantizer : quantizers_) coded.push_back(distortion.coded(tier, quantizer->of_head(head)));
   }
@@ -290,22 +298,27 @@ void RatePlanner::take_object(std::uint32_t precision, RatePlan& plan) const {
 }
 
 Status RatePlanner::take_best_per_head(std::uint64_t bytes, RatePlan& plan) const {
-  std::vector<std::uint64_t> head_bytes;  // on average, by precision
-  for (const Precision& precision : precisions_) head_bytes.push_back(bytes_of(precision) / costs_.size());
+  std::vector<double> tokens(kKeepGrid.size());  // of all heads, by tier
+  for (const HeadCosts& head : costs_) std::ranges::transform(tokens, head.tokens, tokens.begin(), std::plus());
+  // A head's share of a tier's bytes is its share of the tokens: one that is not ranked has all of its own in tier 0.
+  const auto bytes_of = [&](const HeadCosts& head, const Precision& precision) {
+    double sum = 0;
+    for (std::uint32_t s = 0; s < precision.size(); ++s) {
+      if (tokens[s] > 0) sum += static_cast<double>(bytes_[precision[s]][s]) * head.tokens[s] / tokens[s];
+    }
+    return static_cast<std::uint64_t>(sum);
+  };
   std::vector<std::vector<Point>> points;
   for (const HeadCosts& head : costs_) {
     auto& of_head = points.emplace_back();
     for (std::uint32_t i = 0; i < precisions_.size(); ++i) {
-      of_head.push_back({.bytes = head_bytes[i], .utility = -distortion_of(head, precisions_[i]), .candidate = i});
+      of_head.push_back(
+          {.bytes = bytes_of(head, precisions_[i]), .utility = -distortion_of(head, precisions_[i]), .candidate = i});
     }
   }
   SHALE_ASSIGN(const Allocation allocation, allocate(points, bytes));
-  std::uint64_t taken = 0;
-  for (const std::uint32_t chosen : allocation.chosen) {
-    plan.heads.push_back(precisions_[chosen]);
-    taken += head_bytes[chosen];
-  }
-  plan.per_head = choice_of(taken, allocation.chosen);
+  for (const std::uint32_t chosen : allocation.chosen) plan.heads.push_back(precisions_[chosen]);
+  plan.per_head = choice_of(allocation.bytes, allocation.chosen);
   return {};
 }
 

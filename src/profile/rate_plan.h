@@ -20,11 +20,12 @@ namespace shale {
 struct RankedContext {
   const Sequence* sequence = nullptr;
   std::string scorer;              // the name of what ranked it
-  std::span<const float> scores;   // [layers][kv_heads][tokens], higher = keep
+  std::span<const float> scores;   // [layers that are ranked][kv_heads][tokens], higher = keep
   std::span<const float> queries;  // [layers][query_heads][window][head_dim], of the last tokens
   std::uint32_t query_heads = 0, window = 0;
   std::uint32_t scorer_window = ScorerOptions().window;
-  const CachegenTables* tables = nullptr;  // of the model, for quantizers that need them
+  const CachegenTables* tables = nullptr;       // of the model, for quantizers that need them
+  std::span<const std::uint32_t> windows = {};  // of the model's layers; those that have one are kept whole
 };
 
 // Quantizers by tier, those that are kept: indices into the list given, never finer than the tier before.

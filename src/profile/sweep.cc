@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "codec/compressed_copy.h"
+#include "codec/ranking.h"
 #include "profile/context_scores.h"
 #include "profile/context_signals.h"
 #include "profile/prompt.h"
@@ -59,7 +60,7 @@ class Sweeper {
   std::span<const std::vector<Token>> questions_;
   ForcedBatch batch_;
   std::string scored_;         // the scorer whose scores these are
-  std::vector<float> scores_;  // [layers][kv_heads][tokens of the context]
+  std::vector<float> scores_;  // [layers that are ranked][kv_heads][tokens of the context]
 };
 
 // What stands behind the context is ranked with it, but neither kept nor counted.
@@ -79,14 +80,21 @@ Result<std::span<const float>> Sweeper::scores_of(const std::string& scorer) {
   return std::span<const float>(scores_);
 }
 
+// As extents are ranked: layers with a window keep every token.
 Result<Kept> Sweeper::marks_of(const SweepConfiguration& configuration) {
   const PageShape shape = engine_.model().page_shape();
   const std::uint32_t tokens = context_.length();
   const Method& method = configuration.method;
-  if (method.scorer.empty()) return Kept(std::size_t{shape.pages_per_block()} * tokens, 1);
+  Kept marks(std::size_t{shape.pages_per_block()} * tokens, 1);
+  if (method.scorer.empty()) return marks;
   SHALE_ASSIGN(const auto scores, scores_of(method.scorer));
   SHALE_ASSIGN(const auto budget, make_budget(method.budget.empty() ? "uniform" : method.budget));
-  return budget->select({shape.layers, shape.kv_heads, tokens, scores}, configuration.keep, options_.window);
+  const std::vector<std::uint32_t> layers = ranked_layers(shape.layers, engine_.cache().options().model.windows);
+  const Kept ranked = budget->select({static_cast<std::uint32_t>(layers.size()), shape.kv_heads, tokens, scores},
+                                     configuration.keep, options_.window);
+  const std::size_t size = std::size_t{shape.kv_heads} * tokens;
+  for (std::size_t i = 0; i < layers.size(); ++i) std::copy_n(&ranked[i * size], size, &marks[layers[i] * size]);
+  return marks;
 }
 
 // Positions that every head keeps.

@@ -37,14 +37,20 @@ class RatePlanTest : public ::testing::Test {
     for (float& score : scores_) score = normal(random_);
   }
   Result<RatePlan> plan(std::uint64_t bytes, const std::vector<std::string>& budgets = {"uniform"}) {
-    return plan_rate({&sequence_, "knorm", scores_, queries_, kQueryHeads, kWindow}, quantizers_, budgets, bytes,
-                     executor_);
+    const RankedContext context{.sequence = &sequence_,
+                                .scorer = "knorm",
+                                .scores = scores_,
+                                .queries = queries_,
+                                .query_heads = kQueryHeads,
+                                .window = kWindow,
+                                .windows = windows_};
+    return plan_rate(context, quantizers_, budgets, bytes, executor_);
   }
   // What storing what was planned takes, ranked by knorm.
   std::uint64_t stored_bytes(const RatePlan& planned) {
     const KvView view = readable(view_of(sequence_, 0, kTokens));
     const AttentionStatistics nothing;
-    auto ranker = RunRanker::start(view, planned.method.ranking(), 0, {}, nothing, {}).value();
+    auto ranker = RunRanker::start(view, planned.method.ranking(), 0, {}, nothing, {.windows = windows_}).value();
     while (ranker.step(executor_)) {
     }
     ExtentManifest identity;
@@ -52,6 +58,7 @@ class RatePlanTest : public ::testing::Test {
     identity.method = planned.method;
     identity.tokens = kTokens;
     identity.keys.resize(view.blocks());
+    identity.windows = windows_;
     auto encoder = ExtentEncoder::start(view, identity, {ranker.finish()}).value();
     while (encoder.step(executor_)) {
     }
@@ -77,6 +84,7 @@ class RatePlanTest : public ::testing::Test {
   std::unique_ptr<PagePool> pool_;
   Sequence sequence_;
   std::vector<float> queries_, scores_;
+  std::vector<std::uint32_t> windows_;
   std::vector<std::string> quantizers_ = {"none", "int8", "kivi4", "layered2"};
   InlineExecutor executor_;
 };
@@ -102,6 +110,24 @@ TEST_F(RatePlanTest, BytesAreThoseOfWhatIsStored) {
   const auto planned = plan(kTokens * kShape.token_bytes() / 5);
   ASSERT_TRUE(planned);
   EXPECT_EQ(stored_bytes(*planned), planned->object.bytes);
+}
+
+// Of such a layer extents keep every token, whatever the keep: only the other layers' bytes can be saved.
+TEST_F(RatePlanTest, KeepsLayersWithAWindowWhole) {
+  rank();
+  windows_ = {32, 0};
+  scores_.erase(scores_.begin(), scores_.begin() + static_cast<std::ptrdiff_t>(scores_.size() / 2));
+  quantizers_ = {"none"};
+  const std::uint64_t full = kTokens * kShape.token_bytes();
+  EXPECT_EQ(plan(full / 2).error().code, ErrorCode::kInvalidArgument);
+  for (const std::string budget : {"uniform", "global"}) {
+    const auto planned = plan(full * 3 / 4, {budget});
+    ASSERT_TRUE(planned) << planned.error().message;
+    EXPECT_LE(planned->object.bytes, full * 3 / 4);
+    EXPECT_NEAR(static_cast<double>(stored_bytes(*planned)), static_cast<double>(planned->object.bytes), 0.01 * full);
+    EXPECT_LE(planned->per_head.bytes, full * 3 / 4);
+    EXPECT_EQ(planned->heads.front(), Precision{0}) << "one tier, of all tokens";
+  }
 }
 
 // Heads of small keys attend evenly, those of large ones sharply: what is kept is better spread unevenly.

@@ -78,6 +78,23 @@ TEST_F(SweepTest, EveryScorerAndBudgetIsMeasuredAndTakesItsShare) {
   }
 }
 
+// Extents keep such layers whole, and so does what is measured.
+TEST_F(SweepTest, LayersWithAWindowKeepEveryToken) {
+  const auto path = bench_.folder.path() / "gemma3.gguf";
+  testing::write_tiny_model({.architecture = "gemma3"}, path);
+  bench_.engine.reset();
+  bench_.cache.reset();
+  bench_.open(path, std::make_unique<testing::ByteTokenizer>(), 1, std::size_t{64} << 20);
+  for (const std::string method : {"knorm", "global:knorm"}) {
+    const auto result = sweep({configuration(method, 0.25)});
+    ASSERT_TRUE(result) << result.error().message;
+    const std::vector<std::uint32_t>& windows = bench_.model->info().windows;
+    const double windowed = static_cast<double>(std::ranges::count_if(windows, [](auto each) { return each > 0; }));
+    const double layers = static_cast<double>(windows.size()), share = (windowed + 0.25 * (layers - windowed)) / layers;
+    EXPECT_NEAR(static_cast<double>(result->rows[0].bytes) / static_cast<double>(result->full_bytes), share, 0.03);
+  }
+}
+
 TEST_F(SweepTest, PredictsWithoutTheQuestions) {
   SweepOptions options;
   options.configurations = {configuration("full"), configuration("kivi2"), configuration("snapkv", 0.9),
