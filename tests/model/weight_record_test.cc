@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <iterator>
 
+#include "model/weights/packed_matrix.h"
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
 #include "support/temporary_folder.h"
@@ -121,6 +124,29 @@ TEST_F(WeightRecordTest, DamagedRecordsAreMeasuredAgain) {
     EXPECT_NE(text(), damaged);
     EXPECT_THAT(load()->info().prefill_weights, HasSubstr("when first loaded")) << damaged.substr(0, 64);
   }
+}
+
+// The same processor may have fewer instruction sets, as in a virtual machine that was moved. oneDNN looks once a
+// process, so this takes another.
+TEST_F(WeightRecordTest, TypesThatTheProcessorCannotRunAreMeasuredAgain) {
+  const std::string matter = weight_matter({1, 2}).hex();
+  ::testing::Matcher<const std::string&> says_another = ::testing::_;
+  if (PackedMatrix::available()) says_another = Not(HasSubstr(matter));
+  const auto load_recorded = [&] {
+    std::cerr << weight_matter({1, 2}).hex();
+    load();
+    const std::string recorded = "prefill bf16-packed 2\ndecode file 1\nfrom 8\n";
+    replace(recorded);
+    const auto agree = [&](const Hash128&, const std::string&) { return recorded; };
+    const auto model = Model::load(path_, {.choices_folder = choices(), .agree = agree, .threads = 1});
+    const bool measured = model && (*model)->info().prefill_weights.find("when first loaded") == std::string::npos;
+    std::filesystem::remove_all(folder_.path());
+    std::exit(measured ? 0 : 1);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  setenv("DNNL_MAX_CPU_ISA", "SSE41", 1);
+  EXPECT_EXIT(load_recorded(), ::testing::ExitedWithCode(0), says_another);
+  unsetenv("DNNL_MAX_CPU_ISA");
 }
 
 TEST_F(WeightRecordTest, AFolderThatCannotHoldRecordsCostsNothingElse) {

@@ -165,6 +165,16 @@ std::int64_t PackedMatrix::columns() const { return products_->columns(); }
 std::int64_t PackedMatrix::rows() const { return products_->rows(); }
 std::uint64_t PackedMatrix::bytes() const { return products_->weights().get_size(); }
 
+bool PackedMatrix::available() try {
+  const OneThread one;
+  Products::of(64, 64);
+  return true;
+} catch (const dnnl::error&) {
+  return false;
+}
+
+std::uint64_t PackedMatrix::instruction_sets() { return static_cast<std::uint64_t>(dnnl::get_effective_cpu_isa()); }
+
 Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::pack(const std::byte* weights, std::int64_t columns,
                                                                std::int64_t rows, WeightMemory& to_memory) try {
   const OneThread one;

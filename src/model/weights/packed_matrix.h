@@ -15,6 +15,11 @@ namespace shale {
 
 class PackedMatrix {
  public:
+  // Whether oneDNN has such products for this processor; and the instruction sets that it uses, as a number. Both may
+  // differ where the processor's name is the same: the system decides what of it can be used, and DNNL_MAX_CPU_ISA.
+  static bool available();
+  static std::uint64_t instruction_sets();
+
   // `weights`: [rows][columns] in BF16; what is made of them lies in `memory`, which must outlive the matrix.
   // kUnsupported when oneDNN has no such product for this processor; kFull.
   static Result<std::shared_ptr<const PackedMatrix>> pack(const std::byte* weights, std::int64_t columns,

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "model/weights/packed_matrix.h"
 #include "model/weights/weight_timing.h"
 
 namespace shale {
@@ -33,6 +34,7 @@ bool read_winner(std::istream& stream, std::string_view phase, std::span<const R
 // Everything about machine and library that the timings depend on.
 void add_machine(Hasher& hasher) {
   hasher.add(std::string_view(ggml_version())).add(std::string_view(ggml_commit()));
+  hasher.add(PackedMatrix::instruction_sets());
   ggml_backend_reg_t cpu = ggml_backend_cpu_reg();
   hasher.add(std::string_view(ggml_backend_dev_description(ggml_backend_reg_dev_get(cpu, 0))));
   auto* features = reinterpret_cast<ggml_backend_get_features_t>(
@@ -75,7 +77,7 @@ std::optional<WeightRecord> WeightRecord::parse(std::string_view text, std::span
 
 Hash128 weight_matter(const Hash128& model, std::size_t threads) {
   Hasher hasher;
-  hasher.add(std::string_view("shale weight record 2")).add(model).add(std::uint64_t{threads});
+  hasher.add(std::string_view("shale weight record 3")).add(model).add(std::uint64_t{threads});
   add_machine(hasher);
   return hasher.finish();
 }

@@ -82,7 +82,8 @@ std::uint64_t elements(const FileTensors::Layer& layer) {
 }  // namespace
 
 std::vector<RunType> candidate_types(const FileTensors& file) {
-  std::vector<RunType> types = {RunType::kFile, RunType::kBf16, RunType::kBf16Packed};
+  std::vector<RunType> types = {RunType::kFile, RunType::kBf16};
+  if (PackedMatrix::available()) types.push_back(RunType::kBf16Packed);
   const ggml_type own = file.layers[0].gate->type;
   if (ggml_is_quantized(own) && own != GGML_TYPE_Q8_0) types.push_back(RunType::kQ8);
   return types;

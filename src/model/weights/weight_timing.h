@@ -19,10 +19,10 @@ struct WeightTiming {
   std::array<double, kTimedTokens.size()> seconds;  // per layer
 };
 
-// The types worth timing, in the order of preference; the file's own first.
+// The types worth timing that this processor can run, in the order of preference; the file's own first.
 std::vector<RunType> candidate_types(const FileTensors& file);
 
-// Times all candidates that this processor can run on one thread, interleaved, by the time that thread really ran, and
+// Times all candidates on one thread, interleaved, by the time that thread really ran, and
 // keeps each one's best of several runs. So a choice holds on a busy machine too, where threads that wait for each
 // other would measure their neighbours.
 Result<std::vector<WeightTiming>> time_weights(const FileTensors& file, ComputeThreads& threads);
