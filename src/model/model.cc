@@ -78,6 +78,7 @@ class GgufModel final : public Model {
               .context_max = hyper_.context_max,
               .prefill_weights = weights_.prefill_name(),
               .decode_weights = weights_.decode_name(),
+              .as_agreed = weights_.as_agreed(),
               .weight_bytes = weights_.bytes(),
               .windows = windows_of(hyper_),
               .ropes = ropes_of(hyper_, vectors_),

@@ -37,7 +37,8 @@ struct ModelOptions {
   // Asked once where types are measured: takes what they depend on and what was found, and answers the types that all
   // who share stored KV run instead. An answer that is none for this file is passed over.
   std::function<std::string(const Hash128& matter, const std::string& found)> agree = {};
-  std::uint32_t threads = 0;  // 0: the machine's cores
+  std::uint64_t memory_bytes = 0;  // that this process may use; 0: what the system says
+  std::uint32_t threads = 0;       // 0: the machine's cores
   std::uint32_t block_size = 16;
   PageElement page_element = PageElement::kHalf;
   std::uint32_t batch_tokens_max = 512;  // tokens of one forward step
@@ -49,6 +50,7 @@ struct ModelInfo {
   std::uint32_t layers, query_heads, kv_heads, head_dim, embedding, vocabulary, context_max;
   // ggml type names in use, with why: "bf16 (measured 2.1x q4_1 when first loaded)".
   std::string prefill_weights, decode_weights;
+  bool as_agreed = true;  // false where memory is too small for the types that ModelOptions::agree answered
   std::uint64_t weight_bytes;
   // Per layer: a query sees its own token and the window − 1 before it; 0: every token before it.
   std::vector<std::uint32_t> windows;

@@ -234,6 +234,11 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
         "shale: matrix products of this machine depend on how many there are; exact answers may vary in their "
         "last bits");
   }
+  if (!serving->model_->info().as_agreed) {
+    print_note(
+        "shale: there is no memory for the second copy of the weights that servers of the shared tier have; this one "
+        "shares nothing with them: give all of them --weights file");
+  }
   const std::uint64_t pool_bytes = options.pool_bytes.value_or(memory_share(4, std::uint64_t{2} << 30));
   SHALE_ASSIGN(serving->pool_, PagePool::create(serving->model_->page_shape(), pool_bytes));
   const Fingerprint fingerprint{serving->model_->fingerprint(), path.stem().string()};

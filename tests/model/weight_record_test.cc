@@ -109,6 +109,25 @@ TEST_F(WeightRecordTest, WhatTheUsersOfAStoreAgreedOnRuns) {
   EXPECT_EQ(load()->fingerprint(), model->fingerprint());
 }
 
+// Who has no memory for a second copy of the weights runs one type, and knows that others have two.
+TEST_F(WeightRecordTest, WhatWasAgreedOnMayNotFitIntoMemory) {
+  load();
+  const auto within = [&](std::uint64_t memory_bytes, const std::string& agreed) {
+    const auto agree = [&](const Hash128&, const std::string&) { return agreed; };
+    const ModelOptions options = {
+        .choices_folder = choices(), .agree = agree, .memory_bytes = memory_bytes, .threads = 1};
+    return Model::load(path_, options).value();
+  };
+  const std::string one = "prefill bf16 3.50\ndecode bf16 2.00\nfrom 0\n";
+  const std::string two = "prefill bf16 3.50\ndecode file 1.00\nfrom 8\n";
+  const auto large = within(std::uint64_t{1} << 40, two), small = within(1, two);
+  EXPECT_TRUE(large->info().as_agreed);
+  EXPECT_FALSE(small->info().as_agreed);
+  EXPECT_THAT(small->info().decode_weights, HasSubstr("no memory for a second copy"));
+  EXPECT_NE(small->fingerprint(), large->fingerprint());
+  EXPECT_TRUE(within(1, one)->info().as_agreed);
+}
+
 TEST_F(WeightRecordTest, DamagedRecordsAreMeasuredAgain) {
   load();
   for (const std::string& damaged :

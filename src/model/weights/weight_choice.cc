@@ -113,7 +113,9 @@ Result<RunningWeights> RunningWeights::choose(const FileTensors& file, const Has
     weights.decode_name_ = describe(*weights.prefill_, record.decode, own, read);
     return weights;
   }
-  if (static_cast<double>(weights.prefill_->bytes()) > kMemoryShare * static_cast<double>(usable_memory())) {
+  const std::uint64_t memory = options.memory_bytes > 0 ? options.memory_bytes : usable_memory();
+  if (static_cast<double>(weights.prefill_->bytes()) > kMemoryShare * static_cast<double>(memory)) {
+    weights.as_agreed_ = !options.agree;
     weights.decode_name_ = weights.prefill_->type_name() + " (as for prefill, no memory for a second copy)";
     return weights;
   }

@@ -39,6 +39,7 @@ class RunningWeights {
   std::uint64_t bytes() const;
   const std::string& prefill_name() const { return prefill_name_; }
   const std::string& decode_name() const { return decode_name_; }
+  bool as_agreed() const { return as_agreed_; }
   // Names the types: models of one file that compute prompts and reproducible answers alike agree on it. The number of
   // tokens up to which `decode` runs is not in it. It decides nothing of these, and two measurements disagree about it.
   const std::string& arithmetic() const { return arithmetic_; }
@@ -51,6 +52,7 @@ class RunningWeights {
   std::shared_ptr<const MatrixSet> prefill_, decode_;  // may be the same
   std::uint32_t row_unit_ = 1, decode_row_unit_ = 1;
   std::uint32_t prefill_from_ = 0;  // steps of this many tokens and more run `prefill_`
+  bool as_agreed_ = true;
   std::string prefill_name_, decode_name_, arithmetic_;
 };
 
