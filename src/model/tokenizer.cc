@@ -106,8 +106,10 @@ class LlamaTokenizer final : public Tokenizer {
     if (type != LLAMA_VOCAB_TYPE_BPE && type != LLAMA_VOCAB_TYPE_SPM) return;
     for (Token token = 0; token < llama_vocab_n_tokens(vocabulary_); ++token) {
       const llama_token_attr kind = llama_vocab_get_attr(vocabulary_, token);
-      const bool user = kind & LLAMA_TOKEN_ATTR_USER_DEFINED;
-      if (!user && !(kind & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN))) continue;
+      // It makes control tokens of user-defined ones that look like it, and keeps their first kind as well.
+      const bool control = kind & (LLAMA_TOKEN_ATTR_CONTROL | LLAMA_TOKEN_ATTR_UNKNOWN);
+      const bool user = !control && kind & LLAMA_TOKEN_ATTR_USER_DEFINED;
+      if (!user && !control) continue;
       const bool cuts = !(kind & (LLAMA_TOKEN_ATTR_LSTRIP | LLAMA_TOKEN_ATTR_RSTRIP | LLAMA_TOKEN_ATTR_UNKNOWN));
       all_special_.add(llama_vocab_get_text(vocabulary_, token), cuts);
       if (user) user_defined_.add(llama_vocab_get_text(vocabulary_, token), cuts);

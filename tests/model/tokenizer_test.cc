@@ -76,6 +76,17 @@ const std::vector<std::string> kPieces = {
 TEST_F(TokenizerTest, TokenizesLongTextsInPartsAsAWhole) {
   load();
   expect_as_a_whole(folder_.path() / "tiny.gguf", kPieces);
+  load([](gguf_context* gguf) {  // libllama takes <|im_end|> for a control token all the same
+    auto tokens = testing::byte_vocabulary();
+    tokens.back() = "><";
+    testing::set_byte_vocabulary(gguf, tokens);
+    std::vector<std::int32_t> types(tokens.size(), 1);
+    types[kTurnStart] = types[kTurnEnd] = 4;  // user-defined
+    gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
+    const char* merge = "> <";
+    gguf_set_arr_str(gguf, "tokenizer.ggml.merges", &merge, 1);
+  });
+  expect_as_a_whole(folder_.path() / "tiny.gguf", kPieces);
   if (const char* folder = std::getenv("SHALE_MODEL_DIR")) {
     for (const char* name : {"smollm2-135m.gguf", "qwen2.5-coder-0.5b.gguf", "gemma3-270m.gguf"}) {
       const auto path = std::filesystem::path(folder) / name;
