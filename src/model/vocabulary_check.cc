@@ -1,5 +1,6 @@
 #include "model/vocabulary_check.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 namespace shale {
@@ -7,6 +8,7 @@ namespace {
 
 constexpr std::size_t kTokensMax = 1 << 24;
 constexpr std::size_t kTokenBytesMax = 1 << 16;
+constexpr std::int32_t kByteType = 6;  // a token for one byte
 
 Status check_special_tokens(const GgufFile& file, std::size_t tokens) {
   for (const std::string_view name : {"bos", "eos", "eot", "eom", "unknown", "seperator", "padding", "mask", "cls"}) {
@@ -44,7 +46,17 @@ Status check_vocabulary(const GgufFile& file) {
       return fail(ErrorCode::kCorrupt, "{} has {} entries for {} tokens", key, length.value_or(0), tokens.size());
     }
   }
+  if (*kind == "bert") {
+    SHALE_ASSIGN(const auto types, file.integers("tokenizer.ggml.token_type"));
+    if (std::ranges::find(types, kByteType) != types.end()) {
+      return fail(ErrorCode::kCorrupt, "a vocabulary of kind \"bert\" with tokens for bytes");
+    }
+  }
   if (*kind == "gpt2") {
+    SHALE_ASSIGN(const auto words, file.text("tokenizer.ggml.pre"));
+    if (words == "whitespace") {  // which looks for merges of blanks
+      return fail(ErrorCode::kUnsupported, "vocabularies whose words end at white space are not supported");
+    }
     SHALE_ASSIGN(const auto merges, file.texts("tokenizer.ggml.merges"));
     for (const std::string_view merge : merges) {
       if (merge.find(' ', 1) == std::string_view::npos) {

@@ -176,6 +176,14 @@ TEST_F(TokenizerTest, RefusesDamagedVocabularies) {
               HasSubstr("not an array of strings"));
   EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.model", "rwkv"); }),
               HasSubstr("rwkv"));
+  EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.pre", "whitespace"); }),
+              HasSubstr("white space"));
+  EXPECT_THAT(error([](gguf_context* gguf) {
+                const std::vector<std::int32_t> types(testing::kByteVocabulary, 6);
+                gguf_set_val_str(gguf, "tokenizer.ggml.model", "bert");
+                gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
+              }),
+              HasSubstr("tokens for bytes"));
   EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.chat_template", "{% if %}"); }),
               HasSubstr("chat template does not parse"));
 }

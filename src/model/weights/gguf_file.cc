@@ -170,6 +170,15 @@ Result<std::vector<std::string_view>> GgufFile::texts(const std::string& key) co
   return result;
 }
 
+Result<std::span<const std::int32_t>> GgufFile::integers(const std::string& key) const {
+  const std::int64_t id = gguf_find_key(gguf_, key.c_str());
+  if (id < 0) return std::span<const std::int32_t>();
+  if (gguf_get_kv_type(gguf_, id) != GGUF_TYPE_ARRAY || gguf_get_arr_type(gguf_, id) != GGUF_TYPE_INT32) {
+    return fail(ErrorCode::kCorrupt, "{} is not an array of 32-bit integers", key);
+  }
+  return std::span(static_cast<const std::int32_t*>(gguf_get_arr_data(gguf_, id)), gguf_get_arr_n(gguf_, id));
+}
+
 Result<std::vector<bool>> GgufFile::flags(const std::string& key) const {
   const std::int64_t id = gguf_find_key(gguf_, key.c_str());
   const bool array = id >= 0 && gguf_get_kv_type(gguf_, id) == GGUF_TYPE_ARRAY;

@@ -46,6 +46,8 @@ class GgufFile {
   Result<std::optional<std::string_view>> text(const std::string& key) const;
   // The elements of an array of strings, or nothing.
   Result<std::vector<std::string_view>> texts(const std::string& key) const;
+  // The elements of an array of signed 32-bit integers, or nothing.
+  Result<std::span<const std::int32_t>> integers(const std::string& key) const;
   // Which elements of an array of booleans or 32-bit integers are not zero; kCorrupt for anything else.
   Result<std::vector<bool>> flags(const std::string& key) const;
   // Whether the key exists, and the number of elements where it is an array.
