@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <exception>
-#include <system_error>
 
 namespace shale {
 namespace {
@@ -23,23 +22,20 @@ void* run(void* of) {
   return nullptr;
 }
 
-void throw_if(int code) {
-  if (code != 0) throw std::system_error(code, std::generic_category(), "a deeper stack");
-}
-
 }  // namespace
 
-void run_on_stack(std::size_t bytes, const std::function<void()>& work) {
+bool run_on_stack(std::size_t bytes, const std::function<void()>& work) {
   pthread_attr_t attributes;
-  throw_if(pthread_attr_init(&attributes));
+  if (pthread_attr_init(&attributes) != 0) return false;
   Run self{work};
   pthread_t thread;
   int code = pthread_attr_setstacksize(&attributes, bytes);
   if (code == 0) code = pthread_create(&thread, &attributes, run, &self);
   pthread_attr_destroy(&attributes);
-  throw_if(code);
+  if (code != 0) return false;
   pthread_join(thread, nullptr);
   if (self.failure) std::rethrow_exception(self.failure);
+  return true;
 }
 
 }  // namespace shale

@@ -7,7 +7,7 @@
 namespace shale {
 
 // Runs `work` on a stack of so many bytes, of which only those that it touches take memory, and passes its exception
-// on. std::system_error where there is no such stack.
-void run_on_stack(std::size_t bytes, const std::function<void()>& work);
+// on. False, with nothing done, where there is no such stack.
+bool run_on_stack(std::size_t bytes, const std::function<void()>& work);
 
 }  // namespace shale

@@ -1,7 +1,9 @@
 #include <llama-cpp.h>
 
 #include <exception>
+#include <new>
 
+#include "core/utf8.h"
 #include "model/chat_template.h"
 #include "model/deep_stack.h"
 #include "model/library_log.h"
@@ -33,6 +35,8 @@ class LlamaTokenizer final : public Tokenizer {
     const std::vector<Token> rest = tokenize_part(text, special);
     tokens.insert(tokens.end(), rest.begin(), rest.end());
     return tokens;
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (const std::exception&) {
     return {};  // a vocabulary without bytes for this text
   }
@@ -83,7 +87,15 @@ class LlamaTokenizer final : public Tokenizer {
       return tokenize_here(text, special);
     }
     std::vector<Token> tokens;
-    run_on_stack(kShallowStackBytes + kStackBytesAByte * text.size(), [&] { tokens = tokenize_here(text, special); });
+    const auto work = [&] { tokens = tokenize_here(text, special); };
+    if (run_on_stack(kShallowStackBytes + kStackBytesAByte * text.size(), work)) return tokens;
+    // Beside a cut tokens may be others than the whole's, but they are the same text.
+    while (!text.empty()) {
+      const std::string_view piece = utf8_front(text, kShallowBytes);
+      const std::vector<Token> part = tokenize_here(piece, special);
+      tokens.insert(tokens.end(), part.begin(), part.end());
+      text.remove_prefix(piece.size());
+    }
     return tokens;
   }
 

@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <llama-cpp.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <random>
 
 #include "model/special_texts.h"
@@ -102,6 +105,23 @@ TEST_F(TokenizerTest, LongTextsOfOneKindOfCharacterAreTokenized) {
     const std::string text(200'000, kind);
     EXPECT_EQ(tokenizer->text(tokenizer->tokenize(text, true), true), text) << kind;
   }
+}
+
+// Where there is no room for a stack as deep as a text is long, it is tokenized in pieces.
+TEST_F(TokenizerTest, LongTextsAreTokenizedWithoutADeepStack) {
+  const auto tokenizer = load().value();
+  std::string text;
+  while (text.size() < 400'000) text += "na\xc3\xafve words, ";
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  rlimit tight = before;
+  tight.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + (std::size_t{128} << 20);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &tight), 0);
+  const std::vector<Token> tokens = tokenizer->tokenize(text, false);
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(tokenizer->text(tokens), text);
 }
 
 TEST(SpecialTexts, CutsWhereNothingOverlaps) {
