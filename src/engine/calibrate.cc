@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "codec/extent.h"
 #include "codec/views/sequence_pages.h"
+#include "codec/views/sequence_view.h"
 #include "engine/chunk.h"
 #include "model/capture.h"
 #include "quantizers/token_copy.h"
@@ -65,6 +67,7 @@ Result<Calibration> calibrate(Model& model, std::span<const Token> tokens, const
 Result<CachegenTables> calibrate_cachegen(Model& model, std::span<const Token> tokens, const CachegenWidths& widths,
                                           const Progress& progress) {
   const PageShape shape = model.page_shape();
+  SHALE_TRY(check_encodable(geometry_of(shape.with(PageElement::kHalf)), Method{"", "cachegen"}));
   CachegenCalibrator calibrator(shape.layers, shape.kv_heads, shape.head_dim, widths);
   for (const std::size_t pass : {0, 1}) {
     const auto add = [&](const Sequence& sequence, const AttentionStatistics&) {

@@ -19,7 +19,8 @@ inline constexpr std::uint32_t kCalibrationTokens = 1024;
 Result<Calibration> calibrate(Model& model, std::span<const Token> tokens,
                               const std::function<bool(std::size_t done, std::size_t total)>& progress = {});
 
-// The same text's keys and values, for cachegen: in two passes, so it takes twice as long.
+// The same text's keys and values, for cachegen: in two passes, so it takes twice as long. kUnsupported at once for a
+// model whose head dimension cachegen cannot code.
 Result<CachegenTables> calibrate_cachegen(
     Model& model, std::span<const Token> tokens, const CachegenWidths& widths,
     const std::function<bool(std::size_t done, std::size_t total)>& progress = {});
