@@ -128,6 +128,7 @@ TEST_F(RatePlanTest, KeepsLayersWithAWindowWhole) {
     EXPECT_LE(planned->per_head.bytes, full * 3 / 4);
     EXPECT_EQ(planned->heads.front(), Precision{0}) << "one tier, of all tokens";
   }
+  EXPECT_GT(plan(full * 9 / 10)->per_head.predicted, 0) << "the other layer's heads have four fifths of theirs";
 }
 
 // Heads of small keys attend evenly, those of large ones sharply: what is kept is better spread unevenly.
