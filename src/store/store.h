@@ -39,108 +39,16 @@
 #include "core/hash.h"
 #include "extents/block_keys.h"
 #include "extents/store_hints.h"
+#include "extents/store_needs.h"
+#include "extents/store_options.h"
 #include "extents/store_placement.h"
 #include "extents/store_report.h"
 #include "extents/store_tiers.h"
-#include "scoring/attention_statistics.h"
-#include "scoring/scorer.h"
 #include "tier/tier.h"
 
 namespace shale {
 
-class CachegenTables;
 class StoreCore;
-
-struct StoreOptions {
-  // Everything that must agree before KV may be used again, but the geometry: model and weights, numerics, RoPE, the
-  // hash of keys and its seed. KV of another namespace or geometry is never returned, and left alone.
-  std::string name_space;
-  KvGeometry geometry;
-  KvPacking packing = KvPacking::kTokensHeads;  // of exact extents: fastest where views lie likewise
-  std::uint32_t chunk_tokens = 256;             // a multiple of the block; what partial hits read is rounded up to it
-  // Bytes that may be read and not yet written to a view, or encoded and not yet on a tier; a quarter is kept for moves
-  // and an eighth for loads. A load always has one read in flight, however full it is, and a save one extent until all
-  // saves together have filled it.
-  std::uint64_t staging_bytes = std::uint64_t{256} << 20;
-  std::uint64_t manifest_cache_bytes = std::uint64_t{32} << 20;  // of manifests kept parsed
-  double frequency_half_life_s = 600;                            // of accesses, by which extents are kept
-  StorePlacement placement = {};
-  // Threads of the store's own, for encoding, writing and moving. 0: the owner calls work(), and bounds it. Others,
-  // which never compute, do what may block for each tier: asking, listing, removing, and all that the folders need.
-  unsigned threads = 1;
-  std::size_t events_max = 65536;  // kept until taken, in 16 MiB at most; older ones are dropped, and counted
-  // Facts of the model that computes, which lossy methods read beside keys and values; what they refer to must outlive
-  // the store. Null tables: methods that need them are refused.
-  ScorerOptions scorers = {};
-  ModelTraits model = {};
-  const CachegenTables* tables = nullptr;
-  // Seconds since 1970, for what outlives a process: times to live. Empty: the system's.
-  std::function<double()> wall_clock = {};
-};
-
-// What a request accepts, and from where. Exact means bit for bit as it was saved. Of the accepted variants, the one
-// with the most (α · quality − seconds to load) is taken.
-struct StoreNeeds {
-  bool exact = true;
-  double quality_min = 0;  // of lossy blocks, in [0, 1], as their saver said
-  // This variant is taken wherever it is there, at that keep or a larger one, and read at that keep; elsewhere what the
-  // fields above accept.
-  std::optional<Method> method = std::nullopt;
-  double keep = 1;
-  std::uint32_t exact_after = ~std::uint32_t{0};  // chunks that reach beyond so many blocks of the chain must be exact
-  std::uint8_t tiers_excluded = 0;                // bit by tier: not asked
-};
-
-struct StoreLookup {
-  // Part of one extent, fast to read in one go: where loading no longer pays is found by these.
-  struct PrefixSpan {
-    std::uint32_t first_block = 0, blocks = 0;  // of the chain
-    std::uint32_t tier = 0;
-    Method method;
-    double keep = 1;
-    double quality = 1;
-    std::uint64_t bytes = 0;  // to be read
-    Hash128 run;
-    bool exact = true;
-    double ready_s = 0;  // until it and all before it are in the view
-  };
-  std::vector<PrefixSpan> spans = {};  // in order
-  std::uint32_t blocks = 0;            // leading ones that load() would bring
-  std::uint32_t exact_blocks = 0;      // leading ones of these that are exact
-  double quality = 1;                  // the least of them
-  std::uint32_t tier = 0;              // the slowest that would be read
-  double ready_s = 0;                  // until all are in the view, behind what is being read now
-  bool pending = false;                // shared tiers are being asked for more: look again
-};
-
-struct StoreLoadOptions {
-  StoreNeeds needs = {};
-  std::string tenant = {};
-  // Loads keys[first_block …) into the view, whose first block is that one: for reading from the back while the front
-  // is computed. Keys before it are only names.
-  std::uint32_t first_block = 0;
-  std::uint32_t end_block = 0;  // loads what is there before keys[end_block]; 0: all
-  // The chain's tokens, from its first; compared with those that were saved, where both are known. Differing blocks
-  // fail as kMismatch.
-  std::span<const std::int32_t> tokens = {};
-  bool counts = true;  // as a use of what it reads; false where that was told already (Store::touch)
-};
-
-// One extent's part of what was loaded. Rows of lossy ones: `rows[layer][head]` tokens, in order of position, from the
-// run's first row on; the run's other rows are as they were.
-struct StoreRun {
-  std::uint32_t first_block = 0;  // within the view
-  std::uint32_t blocks = 0;
-  Method method;
-  double keep = 1;
-  std::vector<std::uint32_t> rows = {};  // [layers][kv_heads]; empty: all tokens
-};
-
-struct StoreFailure {
-  std::uint32_t first_block = 0,
-                blocks = 0;  // within the view: these were not brought, what the view holds is undefined
-  Error error;               // kNotFound: gone meanwhile; kCorrupt: damaged, and not served again; kIo
-};
 
 // Blocks on their way into a view. One thread may use it at a time; dropping it cancels.
 class StoreLoad {
