@@ -96,12 +96,14 @@ std::vector<std::pair<ExtentId, std::uint32_t>> ExtentPlacer::given_up(const Gro
   return given;
 }
 
+// By others than so many jobs, which have its bytes, and a save that writes a copy of those that it holds.
+bool ExtentPlacer::is_read(ExtentId id, std::uint32_t jobs) const {
+  const Extent& extent = core_.index.at(id);
+  return extent.uses > jobs + core_.tiers[core_.tier_count() - 1].writing.count(extent.name);
+}
+
 bool ExtentPlacer::being_read(GroupId group, const Variant& made) const {
-  const auto& writing = core_.tiers[core_.tier_count() - 1].writing;  // a copy, by a save that holds the bytes
-  return std::ranges::any_of(given_up(groups_[group], made), [&](const auto& copy) {
-    const Extent& extent = core_.index.at(copy.first);
-    return extent.uses > (writing.contains(extent.name) ? 1U : 0U);
-  });
+  return std::ranges::any_of(given_up(groups_[group], made), [&](const auto& copy) { return is_read(copy.first, 0); });
 }
 
 bool ExtentPlacer::only_here(GroupId group, ExtentId id, std::uint32_t tier) const {
@@ -110,10 +112,10 @@ bool ExtentPlacer::only_here(GroupId group, ExtentId id, std::uint32_t tier) con
   });
 }
 
-bool ExtentPlacer::drop_for_room(GroupId group, const Variant& made, bool everywhere) {
+bool ExtentPlacer::drop_for_room(GroupId group, const Variant& made, bool everywhere, ExtentId source) {
   bool any = false;
   for (const auto& [id, tier] : given_up(groups_[group], made)) {
-    if (tier != made.tier && !everywhere) continue;
+    if ((tier != made.tier && !everywhere) || is_read(id, id == source ? 1 : 0)) continue;
     core_.remove_from(id, tier);
     any = true;
   }

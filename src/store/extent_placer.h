@@ -102,9 +102,9 @@ class ExtentPlacer final : public PlacementBackend {
   bool being_read(GroupId group, const Variant& made) const;
   // Whether nothing of the group lies anywhere else than this extent on this tier.
   bool only_here(GroupId group, ExtentId id, std::uint32_t tier) const;
-  // Removes what the group gives up on the variant's own tier, or everywhere, whose bytes a job has in hand. True where
-  // there was any.
-  bool drop_for_room(GroupId group, const Variant& made, bool everywhere);
+  // Removes what the group gives up on the variant's own tier, or everywhere, and nobody reads but the job that has the
+  // bytes of `source` in hand. True where there was any.
+  bool drop_for_room(GroupId group, const Variant& made, bool everywhere, ExtentId source);
 
   void start_move(PlacementSlot slot, const PlacedPrefix& prefix, const Candidate& from, const Candidate& to) override;
   void drop_full_copy(PlacementSlot slot, const PlacedPrefix& prefix) override;
@@ -157,6 +157,7 @@ class ExtentPlacer final : public PlacementBackend {
   unsigned& in_flight(const Group& group);
   void drop_copies();
   std::vector<std::pair<ExtentId, std::uint32_t>> given_up(const Group& group, const Variant& made) const;
+  bool is_read(ExtentId id, std::uint32_t jobs) const;
   void count_move(const Group& group, const Variant& to);
   bool measured(const Extent& extent) const;
 

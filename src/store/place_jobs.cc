@@ -195,7 +195,10 @@ class PlaceJob final : public StoreJob {
         return no_room(std::move(lock));
       lend_place();
       const bool goes = nobody_makes_it ? goes_down() : gives_up_its_place();
-      dropped_for_room_ = core_.placer.drop_for_room(group_, to_, goes) || dropped_for_room_;
+      if (core_.placer.drop_for_room(group_, to_, goes, *source_)) {
+        dropped_for_room_ = true;
+        since_s_ = core_.clock.now_s();  // its room comes once it has been removed
+      }
       return Progress::kWaiting;
     }
     if (!core_.begin_write(to_.tier, {blobs_->name, blobs_->tag}, facts_.bytes)) {
