@@ -9,7 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <queue>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -181,7 +181,7 @@ class StoreCore {
   std::uint64_t removals = 0;                         // likewise, of extents
   // When extents expire, the first first; those that were given longer, or are gone, are found so when their time
   // comes.
-  std::priority_queue<std::pair<double, Hash128>, std::vector<std::pair<double, Hash128>>, std::greater<>> expiries;
+  std::set<std::pair<double, Hash128>> expiries;
   StoreStats counts = {};
   ExtentPlacer placer{*this};
   std::atomic<double> encode_seconds = 0;  // guarded by nothing, as the next
@@ -198,6 +198,7 @@ class StoreCore {
   void lose_sight(ExtentId id, std::uint32_t tier);
   // store_room.cc
   void expire();
+  bool expire(ExtentId id);
   void renew_leases();
   // store_folder.cc
   Status open_folder(std::uint32_t tier);

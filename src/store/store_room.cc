@@ -197,24 +197,28 @@ void StoreCore::expire() {
   if (clock.now_s() < next_expiry_s_) return;
   next_expiry_s_ = clock.now_s() + kExpireEveryS;
   const double wall = wall_s();
-  std::vector<std::pair<double, Hash128>> later;  // in use, or pinned
-  for (; !expiries.empty() && expiries.top().first <= wall; expiries.pop()) {
-    const auto found = index.find(expiries.top().second);
-    if (!found || index.at(*found).expires_s == 0 || index.at(*found).expires_s > wall) continue;
-    const ExtentId id = *found;
-    if (index.at(id).uses > 0 || index.at(id).pinned(wall)) {
-      later.push_back(expiries.top());
-      continue;
-    }
-    ++counts.expired_extents;
-    use(id);
-    for (std::uint32_t t = 0; t < tier_count(); ++t) {
-      const bool may = !tiers[t].tier().read_only() && (tiers[t].config.folder.empty() || tiers[t].leads);
-      if (index.at(id).on(t) && may) remove_from(id, t);
-    }
-    unuse(id);
+  for (auto due = expiries.begin(); due != expiries.end() && due->first <= wall;) {
+    const auto found = index.find(due->second);
+    const bool is_over = found && index.at(*found).expires_s != 0 && index.at(*found).expires_s <= wall;
+    due = is_over && !expire(*found) ? std::next(due) : expiries.erase(due);
   }
-  for (const auto& expiry : later) expiries.push(expiry);
+}
+
+// False where some of it is left that may have to be removed later: in use, pinned, or another store's to remove, which
+// may die before it does.
+bool StoreCore::expire(ExtentId id) {
+  if (index.at(id).uses > 0 || index.at(id).pinned(wall_s())) return false;
+  bool removed = false, left = false;
+  use(id);
+  for (std::uint32_t t = 0; t < tier_count(); ++t) {
+    if (!index.at(id).on(t) || tiers[t].tier().read_only()) continue;
+    const bool may = tiers[t].config.folder.empty() || tiers[t].leads;
+    if (may) remove_from(id, t);
+    (may ? removed : left) = true;
+  }
+  unuse(id);
+  counts.expired_extents += removed ? 1 : 0;
+  return !left;
 }
 
 void StoreCore::log_where(const Extent& extent, const IndexRecord& record) {
