@@ -54,6 +54,7 @@ class LoadPump {
 inline constexpr std::uint16_t kNoRealm = 0xffff;  // there are too many tenants
 inline constexpr double kPatienceS = 3;            // for room on a tier, and for those who read what is to go
 inline constexpr unsigned kRefusalsMax = 4;        // of a write for which there was room before others took it
+inline constexpr double kLeaseS = 60;              // a pin of a process that dies lapses
 
 // The realm in which a tenant's blocks are named.
 inline Hash128 realm_of(const StoreOptions& options, std::string_view tenant) {
@@ -126,6 +127,7 @@ class StoreCore {
   IndexRecord record_of(ExtentId id) const;  // that it is stored, as others may read it
   void log_stored(ExtentId id, std::uint32_t tier);
   void log_where(const Extent& extent, const IndexRecord& record);  // on every tier where it lies
+  IndexRecord lease_of(const Extent& extent) const;                 // of this store's pins, as others may read it
   void log_lease(const Extent& extent);
   // An event of its blocks, where anybody takes events.
   void tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest);

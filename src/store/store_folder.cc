@@ -141,7 +141,8 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
       if (!opening) state.tier().count_others(-static_cast<std::int64_t>(extent.bytes));
       return clear_on(*id, tier);
     case Type::kLease:
-      extent.pinned_until_s = record.until_s;
+      // Of several leases the one that ends last counts, but none that a clock ahead of this one has made longer.
+      extent.pinned_until_s = std::max(extent.pinned_until_s, std::min(record.until_s, wall_s() + kLeaseS));
       extent.expires_s = record.expires_s;
       if (extent.expires_s != 0) expiries.emplace(extent.expires_s, extent.name);
       return;
@@ -363,11 +364,11 @@ Status StoreCore::write_snapshot(std::uint32_t tier) {
           for (record.chunk = 0; record.chunk < extent.chunks; ++record.chunk) {
             if ((extent.damaged >> record.chunk & 1) != 0) records.push_back(record);
           }
-          if (extent.pinned_until_s <= wall_s()) continue;
-          record.type = Type::kLease;
-          record.until_s = extent.pinned_until_s;
-          record.expires_s = extent.expires_s;
-          records.push_back(record);
+          if (!extent.pinned(wall_s())) continue;
+          IndexRecord lease = lease_of(extent);
+          lease.time_s = record.time_s;
+          lease.until_s = std::max(lease.until_s, extent.pinned_until_s);
+          records.push_back(std::move(lease));
         }
       }
       for (const IndexRecord& record : records) add(record);

@@ -11,7 +11,7 @@ namespace {
 using Type = IndexRecord::Type;
 
 constexpr double kExpireEveryS = 2;
-constexpr double kLeaseS = 60, kRenewEveryS = 20;          // a pin of a process that dies lapses
+constexpr double kRenewEveryS = 20;                        // of leases
 constexpr double kCountEveryS = 5, kCountingShare = 0.02;  // of the time, at most
 
 // Removes what a failed write made, and ends it.
@@ -128,7 +128,11 @@ IndexRecord StoreCore::record_of(ExtentId id) const {
   return record;
 }
 
-void StoreCore::log_stored(ExtentId id, std::uint32_t tier) { log(tier, record_of(id)); }
+// A pin holds for the new copy, too.
+void StoreCore::log_stored(ExtentId id, std::uint32_t tier) {
+  log(tier, record_of(id));
+  if (index.at(id).pins > 0) log(tier, lease_of(index.at(id)));
+}
 
 void StoreCore::remove_from(ExtentId id, std::uint32_t tier) {
   const Extent& extent = index.at(id);
@@ -227,10 +231,12 @@ void StoreCore::log_where(const Extent& extent, const IndexRecord& record) {
   }
 }
 
-void StoreCore::log_lease(const Extent& extent) {
+IndexRecord StoreCore::lease_of(const Extent& extent) const {
   const double until_s = extent.pins > 0 ? wall_s() + kLeaseS : 0;
-  log_where(extent, {.type = Type::kLease, .name = extent.name, .until_s = until_s, .expires_s = extent.expires_s});
+  return {.type = Type::kLease, .name = extent.name, .until_s = until_s, .expires_s = extent.expires_s};
 }
+
+void StoreCore::log_lease(const Extent& extent) { log_where(extent, lease_of(extent)); }
 
 void StoreCore::pin(ExtentId id, bool on) {
   Extent& extent = index.at(id);
