@@ -23,7 +23,9 @@ class TakeBackJob final : public StoreJob {
   std::optional<std::uint32_t> waits_on() const override { return core_.keeper_of(tier_); }
   Progress step(Executor&) override {
     TierState& state = core_.tiers[tier_];
+    // Where another wrote the same and its manifest is there, these are parts of that.
     bool removed = true;
+    if (state.tier().contains(manifest_blob(owner_.tag, owner_.name))) made_.clear();
     for (const BlobId& id : made_) removed = state.tier().remove(id) && removed;
     const std::lock_guard lock(core_.mutex);
     core_.end_write(tier_, owner_, !removed, {});  // what is left is settled when this store has died
@@ -35,7 +37,7 @@ class TakeBackJob final : public StoreJob {
   StoreCore& core_;
   const std::uint32_t tier_;
   const BlobOwner owner_;
-  const std::vector<BlobId> made_;
+  std::vector<BlobId> made_;
 };
 
 void note_written(TierState& state, const Hash128& object) {
