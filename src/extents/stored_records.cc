@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
-#include <vector>
 
 #include "extents/extent_io.h"
 
 namespace shale {
 namespace {
+
+bool does_not_say(const Result<BlobBytes>& manifest) {
+  return !manifest && (manifest.error().code == ErrorCode::kIo || manifest.error().code == ErrorCode::kBusy);
+}
 
 std::optional<IndexRecord> record_from(const Result<BlobBytes>& bytes, double now_s,
                                        const std::function<bool(const BlobId&)>& is_there) {
@@ -29,10 +32,7 @@ std::optional<IndexRecord> record_from(const Result<BlobBytes>& bytes, double no
 
 Result<std::optional<IndexRecord>> find_stored(Tier& tier, const Hash128& name, std::uint64_t tag, double now_s) {
   const auto manifest = tier.read(manifest_blob(tag, name))->take();
-  const auto unknown = [](const Error& error) {
-    return error.code == ErrorCode::kIo || error.code == ErrorCode::kBusy;
-  };
-  if (!manifest && unknown(manifest.error())) return std::unexpected(manifest.error());
+  if (does_not_say(manifest)) return std::unexpected(manifest.error());
   SHALE_ASSIGN(const auto parts, tier.parts(name));
   auto record =
       record_from(manifest, now_s, [&](const BlobId& id) { return std::ranges::find(parts, id.part) != parts.end(); });
@@ -40,17 +40,20 @@ Result<std::optional<IndexRecord>> find_stored(Tier& tier, const Hash128& name, 
   return record;
 }
 
-Status for_each_stored(Tier& tier, double now_s, const std::function<void(const IndexRecord&)>& visit) {
+Result<std::vector<BlobId>> for_each_stored(Tier& tier, double now_s,
+                                            const std::function<void(const IndexRecord&)>& visit) {
   SHALE_ASSIGN(auto manifests, tier.list());
   std::vector<BlobId> parts;
   std::ranges::copy_if(manifests, std::back_inserter(parts), [](const BlobId& id) { return !is_manifest(id); });
   std::erase_if(manifests, [](const BlobId& id) { return !is_manifest(id); });
-  read_blobs(tier, manifests, [&](const BlobId&, const Result<BlobBytes>& bytes) {
+  std::vector<BlobId> unread;
+  read_blobs(tier, manifests, [&](const BlobId& manifest, const Result<BlobBytes>& bytes) {
+    if (does_not_say(bytes)) unread.push_back(manifest);
     const auto record =
         record_from(bytes, now_s, [&](const BlobId& id) { return std::ranges::binary_search(parts, id); });
     if (record) visit(*record);
   });
-  return {};
+  return unread;
 }
 
 std::uint64_t bytes_left(const Tier& tier, const Hash128& name, std::uint64_t tag) {

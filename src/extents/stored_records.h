@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "core/error.h"
 #include "extents/index_records.h"
@@ -15,8 +16,9 @@ namespace shale {
 // knows the quality of a lossy one: 0. Used last at `now_s`. kIo or kBusy where the tier does not say. Blocks.
 Result<std::optional<IndexRecord>> find_stored(Tier& tier, const Hash128& name, std::uint64_t tag, double now_s);
 
-// The same of every extent that lies there whole. Blocks.
-Status for_each_stored(Tier& tier, double now_s, const std::function<void(const IndexRecord&)>& visit);
+// The same of every extent that lies there whole. The manifests of which the tier does not say, in order. Blocks.
+Result<std::vector<BlobId>> for_each_stored(Tier& tier, double now_s,
+                                            const std::function<void(const IndexRecord&)>& visit);
 
 // Bytes that the extent's blobs take there, whole or not. Blocks.
 std::uint64_t bytes_left(const Tier& tier, const Hash128& name, std::uint64_t tag);

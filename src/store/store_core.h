@@ -207,7 +207,7 @@ class StoreCore {
   Status read_folder(std::uint32_t tier);
   void open_late(std::uint32_t tier);
   void tell_again(std::uint32_t tier);
-  Status rebuild(std::uint32_t tier);
+  Result<bool> rebuild(std::uint32_t tier);
   void apply(std::uint32_t tier, const IndexRecord& record, bool opening);
   void apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening);
   void note_writing(std::uint32_t tier, const Hash128& name, std::uint64_t bytes);

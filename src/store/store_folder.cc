@@ -48,7 +48,10 @@ Status StoreCore::read_folder(std::uint32_t tier) {
     const std::lock_guard lock(mutex);
     apply(tier, record, true);
   });
-  if (!whole) SHALE_TRY(rebuild(tier));
+  bool all_read = true;
+  if (!whole) {
+    SHALE_ASSIGN(all_read, rebuild(tier));
+  }
   const bool leads = state.folder->lead();
   {
     const std::lock_guard lock(mutex);
@@ -62,25 +65,27 @@ Status StoreCore::read_folder(std::uint32_t tier) {
     }
     count_what_is_there(tier);
   }
-  state.snapshot_wanted = !whole && leads;
+  state.snapshot_wanted = !whole && leads && all_read;
   return {};
 }
 
-// From the manifests themselves. What nobody's index holds any more is forgotten where it is not there.
-Status StoreCore::rebuild(std::uint32_t tier) {
+// From the manifests themselves. What was known and is not there is forgotten. False where some cannot be read now: the
+// next to open it looks again.
+Result<bool> StoreCore::rebuild(std::uint32_t tier) {
   std::unordered_set<Hash128> found;
-  SHALE_TRY(for_each_stored(tiers[tier].tier(), wall_s(), [&](const IndexRecord& record) {
-    found.insert(record.facts.name);
-    const std::lock_guard lock(mutex);
-    apply(tier, record, true);
-  }));
+  SHALE_ASSIGN(const auto unread, for_each_stored(tiers[tier].tier(), wall_s(), [&](const IndexRecord& record) {
+                 found.insert(record.facts.name);
+                 const std::lock_guard lock(mutex);
+                 apply(tier, record, true);
+               }));
   const std::lock_guard lock(mutex);
   std::vector<ExtentId> gone;
   index.for_each([&](ExtentId id, const Extent& extent) {
-    if (extent.on(tier) && !found.contains(extent.name)) gone.push_back(id);
+    if (!extent.on(tier) || found.contains(extent.name)) return;
+    if (!std::ranges::binary_search(unread, manifest_blob(extent.names[0], extent.name))) gone.push_back(id);
   });
   for (const ExtentId id : gone) clear_on(id, tier);
-  return {};
+  return unread.empty();
 }
 
 void StoreCore::apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening) {
