@@ -63,8 +63,9 @@ struct TierState {
   std::uint64_t logged = 0, flushed = 0;                           // records, so far
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes
   std::unordered_map<Hash128, OwnObject> own_objects = {};
-  std::unordered_map<Hash128, Unread> unread = {};       // where there is a folder
-  std::unordered_set<Hash128> removing = {};             // by anybody: not to be written before that has ended
+  std::unordered_map<Hash128, Unread> unread = {};            // where there is a folder
+  std::unordered_set<Hash128> removing = {};                  // by anybody: not to be written before that has ended
+  std::unordered_map<Hash128, std::uint64_t> unremoved = {};  // bytes of these that the tier failed to remove so far
   std::unordered_map<Hash128, BegunWrite> writing = {};  // by this store: not to be removed or begun anew meanwhile
   std::vector<BlobOwner> doubtful = {};                  // in the folder; changed by two stores at once, perhaps
   std::unordered_set<Hash128> found_broken = {};         // of these, of which the leader was told

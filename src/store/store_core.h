@@ -36,7 +36,7 @@ namespace shale {
 class StoreJob {
  public:
   virtual ~StoreJob() = default;
-  enum class Progress { kWorked, kWaiting, kDone };
+  enum class Progress { kWorked, kWaiting, kDone, kLater };  // kLater: to be stepped again after some seconds
   // A bounded piece, about a millisecond.
   virtual Progress step(Executor& executor) = 0;
   // The tier that step() may wait for; nothing where it waits for none.
@@ -103,7 +103,7 @@ class StoreCore {
     return tiers[tier].tier().persistent() ? std::optional(tier) : std::nullopt;
   }
   void add_save(std::shared_ptr<StoreJob> job);
-  // Has a job remove it there: it is not found any more from now on.
+  // Has a job remove it there, as often as that takes: it is not found any more from now on.
   void remove_from(ExtentId id, std::uint32_t tier);
   void remove_everywhere(ExtentId id);
   // Tells the folder's log, where the tier has one, that what was being written or removed there is no more.
@@ -224,6 +224,7 @@ class StoreCore {
   std::condition_variable wake_;
   unsigned jobs_out_ = 0;                                       // being stepped
   std::vector<std::deque<std::shared_ptr<StoreJob>>> errands_;  // by tier: jobs that may wait for it, for its keeper
+  std::deque<std::pair<double, std::shared_ptr<StoreJob>>> later_;  // jobs, and when they go on
   double next_maintenance_s_ = 0, next_expiry_s_ = 0, next_renewal_s_ = 0;
   std::mutex loads_mutex_;  // taken before the core's; guards loads_
   std::vector<LoadPump*> loads_;
@@ -236,9 +237,10 @@ class StoreCore {
 };
 
 // The jobs there are. Each has been given what it needs and holds `use`s of its extents.
-// Removes blobs of an extent that the index has forgotten there, or, without a tag, an object of the owner's own.
+// Removes blobs of an extent that the index has forgotten there, of so many bytes, or, without a tag, an object of the
+// owner's own.
 std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const BlobOwner& owner,
-                                          std::string tenant = {});
+                                          std::uint64_t bytes = 0, std::string tenant = {});
 // Asks shared tiers the questions that wait.
 std::shared_ptr<StoreJob> make_discover_job(StoreCore& core);
 

@@ -12,30 +12,37 @@ using Progress = StoreJob::Progress;
 
 class RemoveJob final : public StoreJob {
  public:
-  RemoveJob(StoreCore& core, std::uint32_t tier, const BlobOwner& owner, std::string tenant)
-      : core_(core), tier_(tier), owner_(owner), tenant_(std::move(tenant)) {
+  RemoveJob(StoreCore& core, std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes, std::string tenant)
+      : core_(core), tier_(tier), owner_(owner), bytes_(bytes), tenant_(std::move(tenant)) {
     ++core.tiers[tier].changes;
     core.tiers[tier].removing.insert(owner_.name);
   }
 
   std::optional<std::uint32_t> waits_on() const override { return core_.keeper_of(tier_); }
   Progress step(Executor&) override {
-    Tier& tier = core_.tiers[tier_].tier();
+    TierState& state = core_.tiers[tier_];
     if (being_written()) return Progress::kWaiting;
     const bool is_told = owner_.tag != 0 && core_.options.events_max > 0;
-    if (!manifest_read_ && is_told) manifest_read_ = tier.read(manifest_blob(owner_.tag, owner_.name));
+    if (!manifest_read_ && is_told) manifest_read_ = state.tier().read(manifest_blob(owner_.tag, owner_.name));
     if (manifest_read_ && !manifest_read_->ready()) return Progress::kWaiting;
-    tell();
+    if (!tried_) tell();
     core_.flush_log(tier_);  // that it is not to be found, before it goes
-    const Status removed = remove_extent(tier, owner_.name, owner_.tag);
+    const Status removed = remove_extent(state.tier(), owner_.name, owner_.tag);
     const std::lock_guard lock(core_.mutex);
-    core_.tiers[tier_].removing.erase(owner_.name);
+    if (!std::exchange(tried_, true)) --state.changes;  // what waits for room does not wait for a tier that fails
+    const ErrorCode why = removed ? ErrorCode::kInternal : removed.error().code;
+    const bool may_come = why == ErrorCode::kIo || (why == ErrorCode::kBusy && !state.tier().read_only());
+    if (may_come && !core_.closing()) {
+      state.unremoved[owner_.name] = bytes_;
+      return Progress::kLater;
+    }
+    state.removing.erase(owner_.name);
+    state.unremoved.erase(owner_.name);
     if (removed) {  // else what is left is settled when this store has died
       core_.log_settled(tier_, owner_);
-      core_.tiers[tier_].own_objects.erase(owner_.name);
+      state.own_objects.erase(owner_.name);
     }
-    if (!core_.tiers[tier_].config.folder.empty()) core_.tiers[tier_].doubtful.push_back(owner_);
-    --core_.tiers[tier_].changes;
+    if (!state.config.folder.empty()) state.doubtful.push_back(owner_);
     return Progress::kDone;
   }
 
@@ -55,8 +62,10 @@ class RemoveJob final : public StoreJob {
   StoreCore& core_;
   const std::uint32_t tier_;
   const BlobOwner owner_;
+  const std::uint64_t bytes_;
   const std::string tenant_;
   std::shared_ptr<TierRead> manifest_read_;
+  bool tried_ = false;
 };
 
 // Finds the manifests of all extents that begin with chunks, then how much of the lossy ones is there. Where a tier
@@ -241,8 +250,8 @@ class DiscoverJob final : public StoreJob {
 }  // namespace
 
 std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const BlobOwner& owner,
-                                          std::string tenant) {
-  return std::make_shared<RemoveJob>(core, tier, owner, std::move(tenant));
+                                          std::uint64_t bytes, std::string tenant) {
+  return std::make_shared<RemoveJob>(core, tier, owner, bytes, std::move(tenant));
 }
 
 std::shared_ptr<StoreJob> make_discover_job(StoreCore& core) { return std::make_shared<DiscoverJob>(core); }

@@ -66,6 +66,7 @@ std::uint64_t StoreCore::promised_bytes(std::uint32_t tier) const {
   for (const auto& [name, others] : state.others_writing) bytes += others;
   for (const auto& [name, own] : state.own_objects) bytes += own.bytes;
   for (const auto& [name, unread] : state.unread) bytes += unread.stored.facts.bytes;
+  for (const auto& [name, unremoved] : state.unremoved) bytes += unremoved;
   return bytes;
 }
 
@@ -141,7 +142,8 @@ void StoreCore::remove_from(ExtentId id, std::uint32_t tier) {
   TierState& state = tiers[tier];
   log(tier, {.type = Type::kRemoved, .name = extent.name, .tag = extent.names[0], .bytes = extent.bytes});
   ++state.counts.removed;
-  add_job(make_remove_job(*this, tier, {extent.name, extent.names[0]}, index.realms()[extent.realm].tenant));
+  add_job(
+      make_remove_job(*this, tier, {extent.name, extent.names[0]}, extent.bytes, index.realms()[extent.realm].tenant));
   clear_on(id, tier);
 }
 

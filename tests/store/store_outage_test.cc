@@ -1,0 +1,97 @@
+// Tiers that fail for a while, and what they hold afterwards.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "store/store_fixture.h"
+#include "support/eventually.h"
+
+namespace shale::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StoreOutageTest : public StoreTest {
+ protected:
+  std::unique_ptr<Store> open_disk() { return open(tiers_of(disk_tier(folder_.path(), clock_))); }
+  // How many blocks are there when nobody is being asked any more.
+  static std::uint32_t found(Store& store, std::span<const BlockKey> keys) {
+    EXPECT_TRUE(eventually([&] { return !store.lookup(keys).pending; }));
+    return store.lookup(keys).blocks;
+  }
+};
+
+TEST_F(StoreOutageTest, WhatCannotBeRemovedNowIsNotFoundAndRemovedLater) {
+  VirtualClock clock;
+  std::atomic<bool> failing = true;
+  auto shared = shared_tier(folder_.path(), clock);
+  Faults faults{.fail_remove = [&failing](std::uint64_t) { return failing.load(); }};
+  shared.tier = std::make_unique<FaultyTier>(std::move(shared.tier), std::move(faults), clock);
+  const Tier& tier = *shared.tier;
+  const auto store = Store::open(small_options(), tiers_of(memory_tier(clock), std::move(shared)), clock).value();
+  const auto keys = chain_of(1, 16);
+  ASSERT_TRUE(save_all(*store, keys));
+  ASSERT_TRUE(store->flush());
+  EXPECT_EQ(store->remove(keys), 16u);
+  ASSERT_TRUE(store->flush()) << "which does not wait for the tier";
+  failing = false;
+  EXPECT_EQ(found(*store, keys), 0u) << "though it is there";
+  EXPECT_FALSE(tier.list()->empty());
+  clock.advance(6);
+  EXPECT_TRUE(eventually([&] { return tier.list()->empty(); }));
+  EXPECT_EQ(found(*store, keys), 0u);
+  ASSERT_TRUE(save_all(*store, keys));
+  EXPECT_EQ(load_all(*store, keys), 16u);
+}
+
+// Two save the same at once. One fails at its second part, when the other has written all that was not there.
+TEST_F(StoreOutageTest, AFailedWriteLeavesWhatAnotherHasCompleted) {
+  const auto shared = [&] { return shared_tier(folder_.path(), clock_); };
+  const auto keys = chain_of(1, 16);
+  const auto other = open(tiers_of(shared()));
+  StoreTier failing = shared();
+  Faults faults{.fail_write = [&](std::uint64_t nth) { return nth == 2 && save_all(*other, keys).has_value(); }};
+  failing.tier = std::make_unique<FaultyTier>(std::move(failing.tier), std::move(faults), clock_);
+  {
+    const auto store = open(tiers_of(std::move(failing)));
+    EXPECT_EQ(code_of(save_all(*store, keys)), ErrorCode::kIo);
+    ASSERT_TRUE(store->flush());
+  }
+  const auto store = open(tiers_of(shared()));
+  EXPECT_TRUE(eventually([&] { return store->lookup(keys).blocks == 16; }));
+  EXPECT_EQ(load_all(*store, keys), 16u);
+}
+
+// The logs say that it is there, or nothing does.
+TEST_F(StoreOutageTest, WhatCannotBeReadWhileTheIndexIsMadeAnewIsThereTheNextTime) {
+  const std::vector<std::vector<BlockKey>> chains = {chain_of(1, 16), chain_of(1000, 16)};
+  for (const char* lost : {"store/snapshot", "store"}) {
+    {
+      const auto store = open_disk();
+      for (const auto& keys : chains) ASSERT_TRUE(save_all(*store, keys));
+    }
+    fs::remove_all(folder_.path() / lost);
+    {
+      StoreTier disk = disk_tier(folder_.path(), clock_);
+      disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), Faults{.fail_read = only(1)}, clock_);
+      const auto store = open(tiers_of(std::move(disk)));
+      (void)store->check_integrity();  // looks after the folder
+      EXPECT_EQ(std::ranges::count(chains, 16u, [&](const auto& keys) { return store->lookup(keys).blocks; }),
+                std::string_view(lost) == "store" ? 1 : 2);
+    }
+    const auto store = open_disk();
+    for (const auto& keys : chains) EXPECT_EQ(load_all(*store, keys), 16u) << lost;
+    EXPECT_TRUE(store->check_integrity());
+  }
+}
+
+}  // namespace
+}  // namespace shale::testing
