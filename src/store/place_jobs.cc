@@ -268,6 +268,7 @@ class PlaceJob final : public StoreJob {
   Progress write() {
     if (!writer_ && !core_.flushed(to_.tier, logged_)) return Progress::kWaiting;
     if (!writer_) writer_ = core_.go_on_writing(to_.tier, blobs_);
+    if (!writer_) return end(false);
     if (!writer_->poll()) return Progress::kWaiting;
     const Status written = writer_->status();
     bool taken = false;

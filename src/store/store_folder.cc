@@ -25,6 +25,8 @@ Status StoreCore::open_folder(std::uint32_t tier) {
   state.open_again_s = clock.now_s() + kOpenAgainAfterS;
   if (opened) return {};
   state.open = state.leads = false;
+  state.unlogged.clear();  // nobody waits for what is not written any more
+  state.flushed = state.logged;
   state.folder.reset();
   std::vector<ExtentId> known;
   index.for_each([&](ExtentId id, const Extent& extent) {

@@ -161,6 +161,10 @@ bool StoreCore::begin_write(std::uint32_t tier, const BlobOwner& owner, std::uin
 }
 
 std::unique_ptr<ExtentWriter> StoreCore::go_on_writing(std::uint32_t tier, std::shared_ptr<const ExtentBlobs> blobs) {
+  {
+    const std::lock_guard lock(mutex);
+    if (!tiers[tier].open) return end_write(tier, {blobs->name, blobs->tag}, false, {}), nullptr;
+  }
   auto writer = std::make_unique<ExtentWriter>(tiers[tier].tier(), blobs);
   const std::lock_guard lock(mutex);
   tiers[tier].writing.at(blobs->name).reserved = true;

@@ -189,6 +189,10 @@ bool SaveJob::became(Writing& writing) {
 bool SaveJob::start_writing(Writing& writing) {
   if (!core_.flushed(writing.tier, writing.logged)) return false;
   writing.writer = core_.go_on_writing(writing.tier, writing.blobs);
+  if (writing.writer) return true;
+  writing.begun = false;
+  writing.over = writing.stored;
+  if (!writing.stored) failed(writing, fail(ErrorCode::kIo, "the index of tier {} cannot be opened", writing.tier));
   return true;
 }
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
@@ -104,6 +105,42 @@ TEST_F(StoreLateTest, WhatLiesByHalfInAFolderThatWasMadeAgainIsRemoved) {
   EXPECT_EQ(load_all(*store, fresh), 16u);
   const Status sound = store->check_integrity();
   EXPECT_TRUE(sound) << sound.error().message;
+}
+
+TEST_F(StoreLateTest, AFolderThatFailsWhileItIsReadHoldsUpNoSave) {
+  VirtualClock clock;
+  std::atomic<std::uint64_t> lists = 0;
+  std::atomic<bool> read = false;
+  StoreTier disk = disk_tier(folder_.path(), clock);
+  Faults faults{.fail_list = [&](std::uint64_t nth) {
+    lists = nth;
+    if (nth > 1) read.wait(false);
+    return true;
+  }};
+  disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), std::move(faults), clock);
+  disk.late = true;
+  StoreOptions options = small_options();
+  options.threads = 0;
+  options.placement.planner = "lru";  // which fills the first tier first
+  const auto store = Store::open(options, tiers_of(std::move(disk), memory_tier(clock)), clock).value();
+  ASSERT_EQ(lists, 1u);
+  clock.advance(6);
+  ASSERT_TRUE(eventually([&] { return lists == 2; }));
+  const auto keys = chain_of(1, 16);
+  const Kv kv(keys);
+  const auto save = store->save(keys, kv.readable()).value();
+  InlineExecutor executor;
+  for (int works = 0; works < 50; ++works) store->work(executor, 1e-3);
+  EXPECT_FALSE(save->done()) << "the folder looks open, and its log is not";
+  read = true;
+  read.notify_all();
+  ASSERT_TRUE(eventually([&] {
+    store->work(executor, 1e-3);
+    return save->done();
+  }));
+  EXPECT_TRUE(save->wait());
+  EXPECT_EQ(store->lookup(keys).tier, 1u);
+  EXPECT_EQ(load_all(*store, keys), 16u);
 }
 
 // A tier that never answers holds up no other: neither what is stored nor what is told of it. By the store's threads.
