@@ -63,7 +63,12 @@ void remove_left_over(const fs::path& folder) {
   });
 }
 
-Status write_snapshot_to(const fs::path& folder, const std::function<void(const IndexFolder::Visit& add)>& fill) {
+Status synchronise(const FileDescriptor& file, const fs::path& path) {
+  return fdatasync(file.get()) == 0 ? Status() : system_failure(errno, "synchronise", path);
+}
+
+Status write_snapshot_to(const fs::path& folder, bool sync,
+                         const std::function<void(const IndexFolder::Visit& add)>& fill) {
   const fs::path temporary = folder / fmt::format("snapshot-{:016x}", random_number());
   const FileDescriptor file = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
   if (!file) return system_failure(errno, "create", temporary);
@@ -78,18 +83,20 @@ Status write_snapshot_to(const fs::path& folder, const std::function<void(const 
   });
   writer.add({});
   pass_on(true);
+  if (written && sync) written = synchronise(file, temporary);
   if (written && rename(temporary.c_str(), (folder / "snapshot").c_str()) != 0) {
     written = system_failure(errno, "name", folder / "snapshot");
   }
   if (!written) unlink(temporary.c_str());
-  return written;
+  return written && sync ? sync_folder(folder) : written;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<IndexFolder>> IndexFolder::open(const fs::path& tier_folder, std::uint64_t log_bytes_max) {
+Result<std::unique_ptr<IndexFolder>> IndexFolder::open(const fs::path& tier_folder, std::uint64_t log_bytes_max,
+                                                       bool sync) {
   const fs::path folder = tier_folder / "store";
-  std::unique_ptr<IndexFolder> index(new IndexFolder(folder, log_bytes_max));
+  std::unique_ptr<IndexFolder> index(new IndexFolder(folder, log_bytes_max, sync));
   if (const int error = make_private_folder(folder); error != 0) return system_failure(error, "create", folder);
   index->device_ = device_of(folder);
   SHALE_TRY(index->start_log());
@@ -115,8 +122,9 @@ Status IndexFolder::start_log() {
     if (!try_lock(file)) return system_failure(errno, "lock", temporary);
     SHALE_TRY(append_all(file.get(), header, temporary));
     SHALE_TRY(append_all(file.get(), records, temporary));
+    if (sync_) SHALE_TRY(synchronise(file, temporary));
     if (rename(temporary.c_str(), path.c_str()) != 0) return system_failure(errno, "name", path);
-    return {};
+    return sync_ ? sync_folder(folder_) : Status();
   }();
   if (!named) {
     unlink(temporary.c_str());
@@ -181,6 +189,7 @@ Status IndexFolder::flush() {
     return written;
   }
   own_bytes_ += std::exchange(unwritten_, {}).size();
+  if (sync_) SHALE_TRY(synchronise(own_, folder_));
   return own_bytes_ > log_bytes_max_ ? start_log() : Status();
 }
 
@@ -356,7 +365,7 @@ Status IndexFolder::write_snapshot(const std::function<void(const Visit& add)>& 
   for (const auto& [name, log] : logs_) {
     if (log.dead) dead.push_back(&log);
   }
-  SHALE_TRY(write_snapshot_to(folder_, [&](const Visit& add) {
+  SHALE_TRY(write_snapshot_to(folder_, sync_, [&](const Visit& add) {
     IndexRecord record;
     record.type = Type::kConsumed;
     record.session = own_session_;
@@ -380,7 +389,7 @@ Status IndexFolder::write_snapshot_file(const fs::path& tier_folder,
   if (const int error = make_private_folder(tier_folder / "store"); error != 0) {
     return system_failure(error, "create", tier_folder / "store");
   }
-  return write_snapshot_to(tier_folder / "store", fill);
+  return write_snapshot_to(tier_folder / "store", false, fill);
 }
 
 }  // namespace shale

@@ -27,9 +27,9 @@ class IndexFolder {
   static constexpr std::uint64_t kLogBytesMax = std::uint64_t{64} << 20;
 
   // Makes `tier_folder`/store and a log of this store's own, locked as long as it lives; a longer one is followed by
-  // another. kIo.
+  // another. `sync`: what is flushed outlives a loss of power. kIo.
   static Result<std::unique_ptr<IndexFolder>> open(const std::filesystem::path& tier_folder,
-                                                   std::uint64_t log_bytes_max = kLogBytesMax);
+                                                   std::uint64_t log_bytes_max = kLogBytesMax, bool sync = false);
 
   // Everything that snapshot and logs tell, logs merged by time. False where they are missing, damaged, of another
   // version or replaced meanwhile: then what was visited is no whole index. Once, first.
@@ -96,8 +96,8 @@ class IndexFolder {
     IndexRecord record;
   };
 
-  IndexFolder(std::filesystem::path folder, std::uint64_t log_bytes_max)
-      : folder_(std::move(folder)), log_bytes_max_(log_bytes_max) {}
+  IndexFolder(std::filesystem::path folder, std::uint64_t log_bytes_max, bool sync)
+      : folder_(std::move(folder)), log_bytes_max_(log_bytes_max), sync_(sync) {}
   std::filesystem::path log_path(std::uint64_t session) const;
   Status start_log();
   Status begin_again();
@@ -110,6 +110,7 @@ class IndexFolder {
 
   const std::filesystem::path folder_;
   const std::uint64_t log_bytes_max_;
+  const bool sync_;
   std::uint64_t device_ = 0;  // that the folder was on
   FileDescriptor own_;
   std::uint64_t own_session_ = 0;

@@ -26,6 +26,7 @@ Result<std::vector<StoreTier>> open_store_tiers(const std::vector<TierSpec>& spe
       if (spec.throttle) opened.tier = make_throttled_tier(std::move(opened.tier), *spec.throttle, clock);
       opened.folder = spec.place;
       opened.late = spec.late;
+      opened.sync = disk.sync;
     } else {
       SHALE_ASSIGN(opened.tier, make_tier(spec, clock));
       opened.shared = is_shared(spec);

@@ -24,6 +24,8 @@ struct StoreTier {
   bool shared = false;
   // A folder that cannot be opened is no error of Store::open(): the tier has no room and nothing until it can be.
   bool late = false;
+  // What lies in the folder is to outlive a loss of power, and so is its index.
+  bool sync = false;
 };
 
 // Whether others write there, whom nothing here hears of: StoreTier::shared.

@@ -40,7 +40,7 @@ Status StoreCore::open_folder(std::uint32_t tier) {
 Status StoreCore::read_folder(std::uint32_t tier) {
   TierState& state = tiers[tier];
   const Tier::Call call(state.tier());
-  SHALE_ASSIGN(state.folder, IndexFolder::open(state.config.folder));
+  SHALE_ASSIGN(state.folder, IndexFolder::open(state.config.folder, IndexFolder::kLogBytesMax, state.config.sync));
   {
     const std::lock_guard lock(mutex);
     state.open = true;
