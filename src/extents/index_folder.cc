@@ -157,16 +157,18 @@ void IndexFolder::append(IndexRecord record) {
   if (writer_.size() >= kFlushBytes && !lost_) (void)flush();
 }
 
-// What is written to the log so far, or was to be, nobody can read any more. Where another file system lies there, this
-// store's is gone, and is waited for.
+// What is written to the log so far, or was to be, nobody can read any more. Where another file system lies there that
+// has no such folder, this store's is gone, and is waited for; mounted again it may be another device.
 Status IndexFolder::begin_again() {
   lost_ = true;
   unwritten_.clear();
   writer_ = {};
-  if (device_of(folder_) != device_) return system_failure(ENOENT, "write", folder_);
+  leader_ = {};
+  if (!file_at(folder_) && device_of(folder_) != device_) return system_failure(ENOENT, "write", folder_);
   std::error_code error;
   fs::create_directories(folder_.parent_path(), error);
   if (const int failed = make_private_folder(folder_); failed != 0) return system_failure(failed, "create", folder_);
+  device_ = device_of(folder_);
   SHALE_TRY(start_log());
   lost_ = false;
   begun_anew_ = true;
@@ -178,10 +180,7 @@ Status IndexFolder::flush() {
   if (writer_.size() == 0 && unwritten_.empty()) return {};
   const std::vector<std::byte> bytes = writer_.take();
   unwritten_.insert(unwritten_.end(), bytes.begin(), bytes.end());
-  if (is_removed(own_)) {  // with its folder, by somebody, or its file system is gone
-    leader_ = {};
-    return begin_again();
-  }
+  if (is_removed(own_)) return begin_again();  // with its folder, by somebody, or its file system is gone
   if (Status written = append_all(own_.get(), unwritten_, folder_); !written) {
     // Records go in whole; others would take the rest of one for damage.
     const bool whole = ftruncate(own_.get(), static_cast<off_t>(own_bytes_)) == 0;

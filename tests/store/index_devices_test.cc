@@ -1,0 +1,79 @@
+// An index's folder and the device below: what outlives a loss of power, and file systems that come and go.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+
+#include "store/index_folder_fixture.h"
+
+namespace {
+std::atomic<int> files_synchronised = 0;
+}
+
+// In the place of the system's, which it calls.
+extern "C" int fdatasync(int file) {
+  ++files_synchronised;
+  return static_cast<int>(syscall(SYS_fdatasync, file));
+}
+
+namespace shale::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_F(IndexFolderTest, WhatIsFlushedIsOnTheDeviceWhereThatIsAskedFor) {
+  for (const bool sync : {false, true}) {
+    const auto folder = IndexFolder::open(folder_.path(), IndexFolder::kLogBytesMax, sync).value();
+    folder->load([](const IndexRecord&) {});
+    const auto synchronised = [before = files_synchronised.load()] { return files_synchronised > before; };
+    folder->append(stored(1));
+    ASSERT_TRUE(folder->flush());
+    EXPECT_EQ(synchronised(), sync);
+    const auto snapshot_too = [before = files_synchronised.load()] { return files_synchronised > before; };
+    ASSERT_TRUE(folder->write_snapshot([](const IndexFolder::Visit&) {}));
+    EXPECT_EQ(snapshot_too(), sync);
+  }
+}
+
+// A link stands for the mount point.
+TEST_F(IndexFolderTest, AFolderThatIsMountedAgainAsAnotherDeviceIsLoggedTo) {
+  const auto mounted = fs::path("/dev/shm") / folder_.path().filename();
+  const auto below = folder_.path() / "below", again = folder_.path() / "again", link = folder_.path() / "link";
+  fs::create_directory(below);
+  std::error_code error;
+  fs::create_directory(mounted, error);
+  if (error || device_of(mounted) == device_of(below)) GTEST_SKIP() << "/dev/shm is no other file system";
+  const auto point_to = [&](const fs::path& folder) {
+    fs::remove(link);
+    fs::create_directory_symlink(folder, link);
+  };
+  point_to(mounted);
+  const auto one = IndexFolder::open(link).value();
+  EXPECT_TRUE(one->lead());
+  one->append(stored(1));
+  ASSERT_TRUE(one->flush());
+  fs::copy(mounted, again, fs::copy_options::recursive);
+  fs::remove_all(mounted);
+  point_to(below);
+  one->append(stored(2));
+  EXPECT_FALSE(one->flush());
+  EXPECT_FALSE(fs::exists(below / "store")) << "what lies below the mount point is another file system's";
+  point_to(again);
+  EXPECT_TRUE(one->flush());
+  EXPECT_TRUE(one->begun_anew());
+  EXPECT_TRUE(one->lead());
+  const auto other = IndexFolder::open(link).value();
+  Known known;
+  other->load(known.visit());
+  one->append(stored(3));
+  ASSERT_TRUE(one->flush());
+  other->follow(known.visit());
+  EXPECT_THAT(known.names(), ::testing::ElementsAre(1, 3));
+  EXPECT_FALSE(other->lead());
+}
+
+}  // namespace
+}  // namespace shale::testing
