@@ -124,7 +124,7 @@ class Store {
   // snapshot and logs, or, where those are damaged or missing, the manifests themselves. kInvalidArgument, kIo;
   // kBusy where a program of another format holds a folder.
   static Result<std::unique_ptr<Store>> open(StoreOptions options, std::vector<StoreTier> tiers, const Clock& clock);
-  // Ends the threads, drops what is not yet encoded, finishes writes in flight and writes snapshots.
+  // Ends the threads, drops what is not yet encoded, finishes writes in flight and flushes logs.
   ~Store();
 
   // Starts asking shared tiers for what is unknown. `counts`: towards the tenant's look-ups.

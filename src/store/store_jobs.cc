@@ -218,6 +218,7 @@ class DiscoverJob final : public StoreJob {
     const std::lock_guard lock(core_.mutex);
     const double now_s = core_.clock.now_s();
     for (const Asked& asked : std::exchange(asked_, {})) core_.asked.end(asked.tag, now_s, answered_);
+    if (core_.closing()) return Progress::kDone;
     answered_ = true;
     SpanFilter anything;
     anything.exact = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 namespace shale {
@@ -272,7 +273,7 @@ void StoreLoad::State::note_runs() {
 // Says what came and what did not, and tells the store what is not as it should be.
 void StoreLoad::State::finish() {
   done = true;
-  std::uint64_t brought = 0;
+  std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>> by_tier;  // blocks that came, and their bytes
   Hasher ancestors;
   bool exact = true;
   runs.clear();
@@ -287,7 +288,7 @@ void StoreLoad::State::finish() {
     expected = part.where.first_block + part.where.blocks;
     const std::uint32_t first = part.where.first_block - first_block;
     std::map<ErrorCode, std::uint32_t> failed;  // chunks, by bit; what is damaged before what cannot be read now
-    brought += part.where.blocks;
+    std::uint32_t came = part.where.blocks;
     const std::uint32_t chunk_blocks = core.chunk_blocks();
     for (std::uint32_t b = 0; b < part.where.blocks; b += chunk_blocks) {
       const std::uint32_t chunk = part.where.first_chunk + b / chunk_blocks;
@@ -302,8 +303,9 @@ void StoreLoad::State::finish() {
       } else {
         failures.push_back({first + b, count, *error});
       }
-      brought -= count;
+      came -= count;
     }
+    by_tier.emplace_back(part.tier, came, part.bytes * came / part.where.blocks);
     for (const auto& [code, chunks] : failed) core.report(part.where.extent, part.version, part.tier, code, chunks);
     if (part.error) continue;
     if (!part.manifest->method.is_full()) {
@@ -315,11 +317,10 @@ void StoreLoad::State::finish() {
   note_gap(first_block + blocks);
   if (!exact) lineage = ancestors.finish();
   const std::lock_guard lock(core.mutex);
-  core.tenant(tenant).counts.blocks_loaded += brought;
-  for (const Part& part : parts) {
-    if (part.error) continue;
-    core.tiers[part.tier].counts.blocks_loaded += part.where.blocks;
-    core.tiers[part.tier].counts.bytes_read += part.bytes;
+  for (const auto& [tier, came, bytes] : by_tier) {
+    core.tenant(tenant).counts.blocks_loaded += came;
+    core.tiers[tier].counts.blocks_loaded += came;
+    core.tiers[tier].counts.bytes_read += bytes;
   }
 }
 

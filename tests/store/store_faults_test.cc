@@ -191,6 +191,8 @@ TEST_F(StoreFaultsTest, EachChunkFailsForItsOwnReason) {
   EXPECT_EQ(damaged, 4u);
   EXPECT_EQ(unread, 12u);
   EXPECT_EQ(store->stats().damaged_chunks, 1u);
+  EXPECT_EQ(store->stats().tiers[0].blocks_loaded, store->stats().tenants[0].blocks_loaded);
+  EXPECT_EQ(store->stats().tiers[0].bytes_read, 0u) << "nothing came";
   ASSERT_TRUE(store->flush());
   EXPECT_FALSE(parts().empty()) << "what cannot be read now may be sound";
 }
