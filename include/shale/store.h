@@ -296,7 +296,7 @@ typedef struct shale_save_hints {
   double recompute_s;     // seconds that these blocks took to compute; cheap ones are given up first; 0: not known
   const char* label;      // for people
   bool pin;               // as by shale_store_pin() with these keys, but for what another save is storing just now
-  double time_to_live_s;  // from now; 0: none
+  double time_to_live_s;  // from now; 0: none. On a shared tier this process removes them, and others know of no end
   const int32_t* tokens;  // the chain's, from its first, or NULL; compared when loading
   size_t token_count;
   const shale_attention_statistics* statistics;

@@ -32,7 +32,9 @@ struct StoreHints {
   double recompute_s = 0;     // what computing these blocks cost; 0: unknown. What costs little is given up first
   std::string label = {};     // for people
   bool pin = false;           // as by pin()
-  double time_to_live_s = 0;  // since now; 0: none
+  // Since now; 0: none. Known to this process, and to those that share a folder's index: others that find the blocks on
+  // a shared tier, and this one once it has started anew, keep them for as long as they lie there.
+  double time_to_live_s = 0;
   std::span<const std::int32_t> tokens = {};  // the chain's, from its first; copied. Compared when loading
   AttentionStatistics statistics = {};        // of the view's tokens, for scorers that read more than keys and values
 
