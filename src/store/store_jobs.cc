@@ -21,7 +21,7 @@ class RemoveJob final : public StoreJob {
   std::optional<std::uint32_t> waits_on() const override { return core_.keeper_of(tier_); }
   Progress step(Executor&) override {
     TierState& state = core_.tiers[tier_];
-    if (being_written()) return Progress::kWaiting;
+    if (const auto other = meanwhile()) return *other;
     const bool is_told = owner_.tag != 0 && core_.options.events_max > 0;
     if (!manifest_read_ && is_told) manifest_read_ = state.tier().read(manifest_blob(owner_.tag, owner_.name));
     if (manifest_read_ && !manifest_read_->ready()) return Progress::kWaiting;
@@ -34,10 +34,10 @@ class RemoveJob final : public StoreJob {
     const bool may_come = why == ErrorCode::kIo || (why == ErrorCode::kBusy && !state.tier().read_only());
     if (may_come && !core_.closing()) {
       state.unremoved[owner_.name] = bytes_;
+      parked_ = true;
       return Progress::kLater;
     }
     state.removing.erase(owner_.name);
-    state.unremoved.erase(owner_.name);
     if (removed) {  // else what is left is settled when this store has died
       core_.log_settled(tier_, owner_);
       state.own_objects.erase(owner_.name);
@@ -47,9 +47,13 @@ class RemoveJob final : public StoreJob {
   }
 
  private:
-  bool being_written() const {
+  // It waits for who writes it, and is over where that was saved again since it could not be removed.
+  std::optional<Progress> meanwhile() {
     const std::lock_guard lock(core_.mutex);
-    return core_.tiers[tier_].writing.contains(owner_.name);
+    TierState& state = core_.tiers[tier_];
+    if (state.writing.contains(owner_.name)) return Progress::kWaiting;
+    if (std::exchange(parked_, false) && state.unremoved.erase(owner_.name) == 0) return Progress::kDone;
+    return std::nullopt;
   }
 
   void tell() {
@@ -65,7 +69,7 @@ class RemoveJob final : public StoreJob {
   const std::uint64_t bytes_;
   const std::string tenant_;
   std::shared_ptr<TierRead> manifest_read_;
-  bool tried_ = false;
+  bool tried_ = false, parked_ = false;  // until it is tried again
 };
 
 // Finds the manifests of all extents that begin with chunks, then how much of the lossy ones is there. Where a tier

@@ -153,8 +153,9 @@ void StoreCore::log_settled(std::uint32_t tier, const BlobOwner& owner) {
 
 bool StoreCore::begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes) {
   TierState& state = tiers[tier];
-  const bool busy = state.removing.contains(owner.name);
+  const bool busy = state.removing.contains(owner.name) && !state.unremoved.contains(owner.name);
   if (busy || !state.writing.try_emplace(owner.name, BegunWrite{owner.tag, bytes}).second) return false;
+  if (state.unremoved.erase(owner.name) > 0) state.removing.erase(owner.name);  // it is wanted again
   ++state.changes;
   log(tier, {.type = Type::kWriting, .name = owner.name, .tag = owner.tag, .bytes = bytes});
   return true;

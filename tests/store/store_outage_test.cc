@@ -29,27 +29,52 @@ class StoreOutageTest : public StoreTest {
   }
 };
 
-TEST_F(StoreOutageTest, WhatCannotBeRemovedNowIsNotFoundAndRemovedLater) {
-  VirtualClock clock;
-  std::atomic<bool> failing = true;
-  auto shared = shared_tier(folder_.path(), clock);
-  Faults faults{.fail_remove = [&failing](std::uint64_t) { return failing.load(); }};
-  shared.tier = std::make_unique<FaultyTier>(std::move(shared.tier), std::move(faults), clock);
-  const Tier& tier = *shared.tier;
-  const auto store = Store::open(small_options(), tiers_of(memory_tier(clock), std::move(shared)), clock).value();
-  const auto keys = chain_of(1, 16);
-  ASSERT_TRUE(save_all(*store, keys));
-  ASSERT_TRUE(store->flush());
-  EXPECT_EQ(store->remove(keys), 16u);
-  ASSERT_TRUE(store->flush()) << "which does not wait for the tier";
-  failing = false;
-  EXPECT_EQ(found(*store, keys), 0u) << "though it is there";
-  EXPECT_FALSE(tier.list()->empty());
-  clock.advance(6);
-  EXPECT_TRUE(eventually([&] { return tier.list()->empty(); }));
-  EXPECT_EQ(found(*store, keys), 0u);
-  ASSERT_TRUE(save_all(*store, keys));
-  EXPECT_EQ(load_all(*store, keys), 16u);
+class StoreRemovalTest : public StoreOutageTest {
+ protected:
+  void open_and_remove() {
+    auto shared = shared_tier(folder_.path(), virtual_clock_);
+    Faults faults{.fail_remove = [this](std::uint64_t) { return failing_.load(); }};
+    shared.tier = std::make_unique<FaultyTier>(std::move(shared.tier), std::move(faults), virtual_clock_);
+    tier_ = shared.tier.get();
+    auto tiers = tiers_of(memory_tier(virtual_clock_), std::move(shared));
+    store_ = Store::open(small_options(), std::move(tiers), virtual_clock_).value();
+    ASSERT_TRUE(save_all(*store_, keys_));
+    ASSERT_TRUE(store_->flush());
+    EXPECT_EQ(store_->remove(keys_), 16u);
+    ASSERT_TRUE(store_->flush()) << "which does not wait for the tier";
+  }
+
+  const std::vector<BlockKey> keys_ = chain_of(1, 16);
+  std::atomic<bool> failing_ = true;
+  VirtualClock virtual_clock_;
+  const Tier* tier_ = nullptr;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(StoreRemovalTest, WhatCannotBeRemovedNowIsNotFoundAndRemovedLater) {
+  open_and_remove();
+  failing_ = false;
+  EXPECT_EQ(found(*store_, keys_), 0u) << "though it is there";
+  EXPECT_FALSE(tier_->list()->empty());
+  virtual_clock_.advance(6);
+  EXPECT_TRUE(eventually([&] { return tier_->list()->empty(); }));
+  EXPECT_EQ(found(*store_, keys_), 0u);
+}
+
+TEST_F(StoreRemovalTest, WhatIsSavedAgainBeforeItCouldBeRemovedStays) {
+  open_and_remove();
+  const Kv kv(keys_);
+  const auto save = store_->save(keys_, kv.readable()).value();
+  ASSERT_TRUE(eventually([&] { return save->done(); })) << "which does not wait for the removal";
+  ASSERT_TRUE(save->wait());
+  ASSERT_TRUE(store_->flush());
+  failing_ = false;
+  virtual_clock_.advance(6);
+  EXPECT_FALSE(eventually([&] { return tier_->list()->empty(); }, 20));
+  EXPECT_EQ(load_all(*store_, keys_, {.needs = {.tiers_excluded = 1}}), 16u);
+  EXPECT_EQ(store_->remove(keys_), 16u);
+  ASSERT_TRUE(store_->flush());
+  EXPECT_TRUE(tier_->list()->empty());
 }
 
 // Two save the same at once. One fails at its second part, when the other has written all that was not there.
