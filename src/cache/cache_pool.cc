@@ -36,6 +36,20 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::strin
   store->in_pool(oldest.keys, static_cast<std::uint32_t>(others), PoolNews::kForgotten, tenant_of(oldest.salt));
 }
 
+// As the pool is now, which may have evicted more than the store was told.
+std::uint32_t Cache::State::blocks_in_pool(std::span<const BlockKey> keys) const {
+  const Pooled* longest = nullptr;
+  std::ptrdiff_t common = 0;
+  for (const Pooled& each : pooled) {
+    const std::ptrdiff_t begins_alike = std::ranges::mismatch(keys, each.keys).in1 - keys.begin();
+    if (begins_alike > common) longest = &each;
+    common = std::max(common, begins_alike);
+  }
+  if (!longest) return 0;
+  const std::size_t tokens = static_cast<std::size_t>(common) * block_tokens();
+  return tree->match(std::span(longest->tokens).first(tokens), longest->salt) / block_tokens();
+}
+
 // What the pool has evicted since, it holds no more; a few chains a round.
 void Cache::State::look_at_pool() {
   const std::uint64_t evictions = tree->evictions() + lossy.evictions();

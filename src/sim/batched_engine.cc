@@ -101,7 +101,7 @@ BatchedEngine::BatchedEngine(const Trace& trace, const Contexts& contexts, const
       batching_(*options.batching),
       engine_(engine),
       pool_(contexts, options.hardware.kv_bytes_per_token, batching_.pool_bytes,
-            [this](ContextId id) { engine_.in_pool(id, false, now_s_); }),
+            [this](ContextId id) { engine_.evicted(id, now_s_); }),
       tier_free_s_(options.hardware.tiers.size()) {}
 
 void BatchedEngine::run(const KeepGoing& keep_going) {
@@ -268,12 +268,11 @@ void BatchedEngine::first_token(Run& run) {
   run.answered = true;
   --run.answer_left;
   const bool counted = run.request >= options_.warm_requests;
-  const std::vector<std::uint64_t> moved = engine_.finish(run.prompt.path, run.served, now_s_, counted);
+  run.cached = pool_.insert(run.prompt.path, run.cached, run.served, run.reserved_bytes);
+  const std::vector<std::uint64_t> moved = engine_.finish(run.prompt.path, run.served, now_s_, counted, run.cached);
   for (std::size_t tier = 0; tier < moved.size(); ++tier) {
     read(tier, static_cast<double>(moved[tier]) / options_.hardware.tiers[tier].read_bytes_per_s);
   }
-  run.cached = pool_.insert(run.prompt.path, run.cached, run.served, run.reserved_bytes);
-  for (const ContextId id : std::span(run.prompt.path).first(run.cached)) engine_.in_pool(id, true, now_s_);
   if (counted) ttfts_.push_back(now_s_ - request_of(run).arrival_s);
   for (Run& other : running_) look_again(other);
 }

@@ -230,7 +230,7 @@ Served TieredEngine::look_up(const Prompt& prompt, double now_s, std::span<const
 Served TieredEngine::serve(const Prompt& prompt, double now_s) {
   Served served = look_up(prompt, now_s);
   count(prompt.path, served);
-  keep(prompt.path, served, now_s + served.seconds);
+  keep(prompt.path, served, now_s + served.seconds, 0);
   return served;
 }
 
@@ -256,26 +256,28 @@ void TieredEngine::count(std::span<const ContextId> path, const Served& served) 
 }
 
 std::vector<std::uint64_t> TieredEngine::finish(std::span<const ContextId> path, const Served& served, double now_s,
-                                                bool counted) {
+                                                bool counted, std::size_t pooled) {
   now_s_ = now_s;
   if (counted) count(path, served);
   const std::vector<std::uint64_t> before = result_.bytes_read;
-  keep(path, served, now_s);
+  keep(path, served, now_s, pooled);
   std::vector<std::uint64_t> moved = result_.bytes_read;
   std::ranges::transform(moved, before, moved.begin(), std::minus<>());
   return moved;
 }
 
-void TieredEngine::in_pool(ContextId id, bool cached, double now_s) {
-  if (prefixes_[id].slot) state_.in_pool(*prefixes_[id].slot, cached ? 1 : 0, now_s);
+void TieredEngine::evicted(ContextId id, double now_s) {
+  if (prefixes_[id].slot) state_.in_pool(*prefixes_[id].slot, 0, now_s);
 }
 
 // What was computed can be stored, unless anything before it is lossy, as in Cache::store; others of a fleet find it
 // from `stored_at_s` on.
-void TieredEngine::keep(std::span<const ContextId> path, const Served& served, double stored_at_s) {
+void TieredEngine::keep(std::span<const ContextId> path, const Served& served, double stored_at_s, std::size_t pooled) {
   const bool exact = std::ranges::all_of(served.parts, &Served::Part::exact);
-  for (const ContextId id : path) {
-    if (prefixes_[id].slot) state_.access(*prefixes_[id].slot, now_s_);
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    const auto& slot = prefixes_[path[i]].slot;
+    if (slot) state_.access(*slot, now_s_);
+    if (slot && i < pooled) state_.in_pool(*slot, 1, now_s_);
   }
   for (std::size_t i = 0; exact && i < path.size(); ++i) {
     if (prefixes_[path[i]].slot) {
@@ -286,7 +288,7 @@ void TieredEngine::keep(std::span<const ContextId> path, const Served& served, d
       }
       continue;
     }
-    store(path[i], stored_at_s);
+    store(path[i], stored_at_s, i < pooled);
     if (!prefixes_[path[i]].slot) break;  // what follows could not be found again
   }
   catch_up();
@@ -304,9 +306,11 @@ void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {
   catch_up();
 }
 
-// Others find it in the shared store from then on.
-void TieredEngine::store(ContextId id, double from_s) {
+// Others find it in the shared store from then on. What the pool holds is worth less on a tier, as in
+// ExtentPlacer::place_new.
+void TieredEngine::store(ContextId id, double from_s, bool pooled) {
   add(id, std::nullopt);
+  if (pooled) state_.in_pool(*prefixes_[id].slot, 1, now_s_);
   state_.place(*prefixes_[id].slot);
   const Candidate chosen = placed(id);
   const bool left_out = shared_ && shared_->behind(now_s_);  // of the shared store

@@ -54,10 +54,12 @@ class TieredEngine final : public PlacementBackend {
   // these say.
   Served look_up(const Prompt& prompt, double now_s, std::span<const Served::Part> pooled = {},
                  const Waits& waits = {});
-  // It was served so: what was computed is stored. Bytes by tier that moves read for that.
-  std::vector<std::uint64_t> finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted);
-  // Whether a context lies in the engine's own pool from now on.
-  void in_pool(ContextId id, bool cached, double now_s);
+  // It was served so: what was computed is stored. Bytes by tier that moves read for that. So many of the contexts,
+  // from the front, lie in the engine's own pool from now on.
+  std::vector<std::uint64_t> finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted,
+                                    std::size_t pooled);
+  // The engine's own pool holds a context no more.
+  void evicted(ContextId id, double now_s);
   // What `serve` would answer now.
   double estimate_s(const Prompt& prompt, double now_s) const;
   // Tokens at the beginning that lie in tiers of its own.
@@ -109,10 +111,10 @@ class TieredEngine final : public PlacementBackend {
 
   void discover(std::span<const ContextId> path);
   void count(std::span<const ContextId> path, const Served& served);
-  void keep(std::span<const ContextId> path, const Served& served, double stored_at_s);
+  void keep(std::span<const ContextId> path, const Served& served, double stored_at_s, std::size_t pooled);
   // Those from the first that are loaded rather than computed, one after another.
   std::vector<Read> reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;
-  void store(ContextId id, double from_s);
+  void store(ContextId id, double from_s, bool pooled);
   void copy(ContextId id);
   void set_copy(ContextId id, bool has_copy);
   void add(ContextId id, const std::optional<Candidate>& current);

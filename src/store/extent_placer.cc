@@ -261,7 +261,7 @@ std::uint32_t ExtentPlacer::promotions_now() const {
 
 Problem ExtentPlacer::problem() const { return state_->problem(core_.clock.now_s()); }
 
-Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
+Variant ExtentPlacer::place_new(ExtentId id, bool may_become, double pool_share) {
   const GroupId number = join(id);
   Group& group = groups_[number];
   const Extent& extent = core_.index.at(id);
@@ -279,6 +279,7 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   if (lay) prefix = state_->that_fit(std::move(prefix));
   prefix.frequency += given_up_.frequency(group.hash, core_.clock.now_s());
   tell(number, std::move(prefix));
+  in_pool(id, pool_share, PoolNews::kHeld);
   state_->place(*group.slot);
   const Candidate& placed = state_->placed(*group.slot);
   drop_copies();

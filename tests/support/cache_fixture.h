@@ -33,9 +33,13 @@ class CacheTest : public ::testing::Test {
   }
 
   std::unique_ptr<Cache> open_another(std::uint64_t memory_bytes, std::uint64_t disk_bytes, CacheOptions options) {
+    return open_over(memory_bytes, disk_tier(disk_bytes), std::move(options));
+  }
+
+  std::unique_ptr<Cache> open_over(std::uint64_t memory_bytes, StoreTier disk, CacheOptions options) {
     std::vector<StoreTier> tiers(1);
     tiers[0].tier = make_memory_tier(memory_bytes, clock_);
-    tiers.push_back(disk_tier(disk_bytes));
+    tiers.push_back(std::move(disk));
     auto metadata_store = MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
     auto cache = Cache::open(std::move(options), {.hash = {7, 7}, .model = "test"}, *pool_, std::move(tiers),
                              std::move(metadata_store), clock_)
@@ -48,6 +52,14 @@ class CacheTest : public ::testing::Test {
   void open(std::uint64_t memory_bytes = 64 << 20, std::uint64_t disk_bytes = kUnlimited, CacheOptions options = {}) {
     cache_.reset();
     cache_ = open_another(memory_bytes, disk_bytes, std::move(options));
+  }
+
+  // Over a disk from which loading takes 20 ms at least.
+  void open_over_slow_disk(std::uint64_t memory_bytes, CacheOptions options = {}) {
+    cache_.reset();
+    StoreTier disk = disk_tier();
+    disk.tier = make_throttled_tier(std::move(disk.tier), parse_throttle("1GB/s,20ms").value(), clock_);
+    cache_ = open_over(memory_bytes, std::move(disk), std::move(options));
   }
 
   static Tokens tokens_of(int seed, std::size_t count) {
