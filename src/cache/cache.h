@@ -130,8 +130,9 @@ struct CacheStats {
   // Keys of three heads that IMPRESS would have read of what was loaded, before it knew what to load: counted under
   // its planner, not read, since importance is known when a run is stored.
   std::uint64_t head_bytes = 0;
-  std::uint64_t given_up = 0;     // runs that were to be stored, and were dropped for requests instead
-  double background_seconds = 0;  // encoding, writing and moving, as the engine's thread took part in it
+  std::uint64_t given_up = 0;          // runs that were to be stored, and were dropped for requests instead
+  std::uint64_t chains_looked_at = 0;  // of the pool, after it had evicted something
+  double background_seconds = 0;       // encoding, writing and moving, as the engine's thread took part in it
 };
 
 // Tokens that were computed together and are to be found again. A run without a whole block is not stored.

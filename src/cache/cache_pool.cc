@@ -1,6 +1,7 @@
 // The block pool: what it holds of prefixes, and what the placement is told of that.
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "cache/cache_state.h"
 
@@ -53,9 +54,11 @@ std::uint32_t Cache::State::blocks_in_pool(std::span<const BlockKey> keys) const
 // What the pool has evicted since, it holds no more; a few chains a round.
 void Cache::State::look_at_pool() {
   const std::uint64_t evictions = tree->evictions() + lossy.evictions();
-  if (evictions == evictions_looked_at) return;
-  const std::size_t before = pooled.size();
-  for (std::size_t i = 0; i < std::min(kPooledLookedAtARound, before); ++i) {
+  if (std::exchange(evictions_seen, evictions) != evictions) to_look_at = pooled.size();
+  const std::size_t now = std::min({kPooledLookedAtARound, to_look_at, pooled.size()});
+  to_look_at -= now;
+  stats.chains_looked_at += now;
+  for (std::size_t i = 0; i < now; ++i) {
     Pooled chain = std::move(pooled.front());
     pooled.pop_front();
     const LossyPrefix* prefix = lossy.find(chain.keys, [](const LossyPrefix&) { return true; });
@@ -65,7 +68,6 @@ void Cache::State::look_at_pool() {
     chain.blocks = blocks;
     if (blocks > 0) pooled.push_back(std::move(chain));
   }
-  if (before <= kPooledLookedAtARound) evictions_looked_at = evictions;
 }
 
 // A form that the request names serves it in that form; any other as long as it is thought to be good enough.

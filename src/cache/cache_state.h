@@ -82,7 +82,8 @@ struct Cache::State {
     std::uint32_t known = 0;  // of these, to the store
   };
   std::deque<Pooled> pooled = {};
-  std::uint64_t evictions_looked_at = 0;  // of the pool, when last looked
+  std::uint64_t evictions_seen = 0;  // of the pool, when last looked
+  std::size_t to_look_at = 0;        // of the chains, the first: the pool has evicted something since
 
   std::vector<std::vector<std::int32_t>> published = {};
 
