@@ -206,10 +206,11 @@ Status Cache::State::record_used(const Hash128& run, const Used& here) {
                       .recompute_s = here.recompute_s,
                       .label = here.label};
   // What was used and not stored here was described by whoever stored it.
-  if (here.label.empty() || here.recompute_s == 0) {
+  if (here.label.empty() || here.recompute_s == 0 || here.tokens == 0) {
     if (const auto known = metadata_store->prefix(run)) {
       if (here.label.empty()) record.label = known->label;
       if (here.recompute_s == 0) record.recompute_s = known->recompute_s;
+      if (here.tokens == 0) record.tokens = known->tokens;
     }
   }
   SHALE_TRY(metadata_store->record_prefix(record, options.frequency_half_life_s));

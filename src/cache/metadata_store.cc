@@ -43,7 +43,10 @@ Status MetadataStore::State::prepare_all() {
                                                "WHERE model = ?1 AND {}",
                                                kSoundQuality)));
   SHALE_TRY(prepare(put_kind, "INSERT OR REPLACE INTO kind VALUES (?1, ?2, ?3)"));
-  SHALE_TRY(prepare(all_kinds, "SELECT key, kind FROM kind WHERE model = ?1"));
+  SHALE_TRY(prepare(all_kinds,
+                    fmt::format("SELECT kind.key, kind, ifnull(tokens, 0) FROM kind LEFT JOIN entry ON entry.model = "
+                                "kind.model AND entry.key = kind.key AND {} WHERE kind.model = ?1",
+                                kSoundPrefix)));
   SHALE_TRY(prepare(put_prefix, "INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"));
   SHALE_TRY(prepare(get_prefix,
                     fmt::format("SELECT key, tokens, frequency, accesses, accessed_at, recompute_s, label FROM entry "

@@ -22,17 +22,22 @@ Status MetadataStore::State::load_table() {
         rows.push_back({*key, *method, row.real(2), row.real(3), static_cast<std::uint32_t>(row.integer(4))});
       },
       quality_model)));
-  std::vector<std::pair<Hash128, ContextKind>> kinds;
+  struct Described {
+    Hash128 key;
+    ContextKind kind;
+    std::uint32_t tokens;
+  };
+  std::vector<Described> kinds;
   SHALE_TRY(named(all_kinds->each(
       [&](const SqlRow& row) {
         const auto key = Hash128::parse(row.text(0));
         const auto kind = kind_named(row.text(1));
-        if (key && kind) kinds.emplace_back(*key, *kind);
+        if (key && kind) kinds.push_back({*key, *kind, static_cast<std::uint32_t>(row.integer(2))});
       },
       model)));
   const std::lock_guard lock(table_mutex);
   table.forget_measured();
-  for (const auto& [key, kind] : kinds) table.describe(key, kind, 0);
+  for (const auto& [key, kind, tokens] : kinds) table.describe(key, kind, tokens);
   for (const Row& row : rows) table.record(row.key, row.method, row.keep, row.quality, row.questions);
   return {};
 }

@@ -34,6 +34,27 @@ TEST_F(CacheTest, ProcessesAddTheirAccessesToOneAnothers) {
   EXPECT_EQ(known->recompute_s, 5);
 }
 
+TEST_F(CacheTest, HowLongARunIsIsKnownToProcessesThatMerelyUsedIt) {
+  open();
+  const Method method{.scorer = "knorm", .quantizer = "none"};
+  for (std::uint64_t other = 1; other <= kPriorPrefixesMin; ++other) {
+    ASSERT_TRUE(cache_->metadata_store()->record_quality(
+        {.key = {other, other}, .method = method, .keep = 0.5, .quality = 1, .kl = 0, .questions = 2}));
+  }
+  const Tokens tokens = tokens_of(8, 112);
+  Sequence computed(*pool_);
+  compute(tokens, tokens.size(), computed);
+  const Hash128 run = cache_->store({.tokens = tokens, .recompute_s = 5, .kind = ContextKind::kProse}, computed);
+  drain();
+  for (int process = 0; process < 2; ++process) {
+    open();
+    EXPECT_EQ(cache_->metadata_store()->prefix(run).value().tokens, 112u);
+    EXPECT_FALSE(cache_->metadata_store()->quality_for(run, method, 0.5)) << "others say nothing of so short a run";
+    Sequence sequence(*pool_);
+    EXPECT_EQ(fetch(asked(tokens), sequence), 112u);
+  }
+}
+
 TEST_F(CacheTest, WhatThingsCostIsRecordedForTheNextProcess) {
   open();
   const Tokens tokens = tokens_of(6, 200);
