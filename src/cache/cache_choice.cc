@@ -66,6 +66,16 @@ std::size_t Cache::State::spans_that_pay(std::span<const StoreLookup::PrefixSpan
   return loads_that_pay(loads, costs.prefill_s(end - covered, covered), backlog.engine);
 }
 
+// Seconds until what lies at rest has brought so many of the first tokens, and what its worst form counts as.
+double Cache::State::brought_s(const StoreLookup& found, std::uint32_t tokens) const {
+  double lost_s = 0;
+  for (const StoreLookup::PrefixSpan& span : found.spans) {
+    if (!span.exact) lost_s = std::max(lost_s, loss_s(span.quality));
+    if (end_of(span) * block_tokens() >= tokens) return span.ready_s + lost_s;
+  }
+  return std::numeric_limits<double>::infinity();
+}
+
 // Extents from the first that the pool does not cover, as many as pay.
 Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys,
                                           const RequestPolicy& policy, const Backlog& backlog) {
@@ -100,8 +110,13 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     const std::uint32_t length = choice.lossy->pages.length();
     const double prefill_s = costs.prefill_s(length - std::min(length, in_pool), in_pool);
     const double computed_s = backlog.engine.compute_s + backlog.engine.slowdown * prefill_s;
+    for (SourceUsed& source : choice.lossy->sources) {  // more may be known of them than when they were loaded
+      if (!source.method.is_full()) source.quality = expected(source.run, source.method, source.keep);
+    }
     const double lost_s = policy.named() ? 0 : loss_s(expected_quality(choice.lossy->sources));
-    if (length <= in_pool || lost_s >= computed_s) choice.lossy = nullptr;
+    const bool may_load = !policy.named() && !backlog.pool_only;
+    const double otherwise_s = may_load ? std::min(computed_s, brought_s(found, length)) : computed_s;
+    if (length <= in_pool || lost_s >= otherwise_s) choice.lossy = nullptr;
   }
   if (choice.lossy) choice.pool_tokens = choice.lossy->pages.length();
   for (const StoreLookup::PrefixSpan& span : found.spans) {

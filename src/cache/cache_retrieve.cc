@@ -188,7 +188,6 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
     for (SourceUsed& source : found.sources) {
       source.where = kPoolSource;
       source.bytes = 0;
-      if (!source.method.is_full()) source.quality = s.expected(source.run, source.method, source.keep);
     }
     const std::size_t blocks = choice.pool_tokens / s.block_tokens();
     s.note_in_pool(wanted.first(choice.pool_tokens), policy.salt,

@@ -13,9 +13,10 @@ class LossyPrefixesTest : public CacheTest {
  protected:
   void SetUp() override { open_lossy("fixed:knorm+int8@0.5"); }
 
-  void open_lossy(const std::string& planner) {
+  void open_lossy(const std::string& planner, double alpha = 1) {
     CacheOptions options;
     options.planner = planner;
+    options.alpha = alpha;
     open(64 << 20, kUnlimited, options);
   }
 
@@ -36,6 +37,25 @@ class LossyPrefixesTest : public CacheTest {
     Sequence sequence(*pool_);
     return from(tokens, sequence, policy);
   }
+
+  // Stored whole and in that form, of which so much is thought, and the latter loaded into the pool.
+  Tokens pooled_as(int seed, const Method& method, double agreement) {
+    const Tokens tokens = tokens_of(seed, 150);
+    run_ = store(tokens, 0, method, 0.5);
+    drain();
+    measured(method, agreement);
+    RequestPolicy named;
+    named.method = method;
+    named.keep = 0.5;
+    EXPECT_EQ(from(tokens, named), "memory");
+    return tokens;
+  }
+  void measured(const Method& method, double agreement) {
+    ASSERT_TRUE(cache_->metadata_store()->record_quality(
+        {.key = run_, .method = method, .keep = 0.5, .quality = agreement, .kl = 0, .questions = 9}));
+  }
+
+  Hash128 run_ = {};
 
   // Of one head's first page.
   std::vector<std::byte> first_page(const Sequence& sequence) {
@@ -97,20 +117,8 @@ TEST_F(LossyPrefixesTest, ServeNobodyWhoDemandsExactnessOrAnotherForm) {
 }
 
 TEST_F(LossyPrefixesTest, ServeNobodyWhoAsksForMoreQuality) {
-  open_lossy("shale");
-  const Tokens tokens = tokens_of(4, 150);
-  const Method method{.scorer = "knorm", .quantizer = "int8"};
-  const Hash128 run = store(tokens, 0, method, 0.5);
-  const auto measured = [&](double agreement) {
-    ASSERT_TRUE(cache_->metadata_store()->record_quality(
-        {.key = run, .method = method, .keep = 0.5, .quality = agreement, .kl = 0, .questions = 9}));
-  };
-  measured(0.9);
-  drain();
-  RequestPolicy named;
-  named.method = method;
-  named.keep = 0.5;
-  ASSERT_EQ(from(tokens, named), "memory");
+  open_lossy("shale", 1e-9);  // a tenth of quality is worth less than any load
+  const Tokens tokens = pooled_as(4, {.scorer = "knorm", .quantizer = "int8"}, 0.9);
   RequestPolicy policy;
   policy.quality_min = 0.85;
   Sequence good(*pool_), better(*pool_);
@@ -119,6 +127,27 @@ TEST_F(LossyPrefixesTest, ServeNobodyWhoAsksForMoreQuality) {
   policy.quality_min = 0.95;
   EXPECT_EQ(from(tokens, better, policy), "memory");
   EXPECT_FALSE(better.lossy());
+}
+
+TEST_F(LossyPrefixesTest, ServeNobodyWhomATierServesBetterInLessTimeThanTheLossIsWorth) {
+  open_lossy("shale");
+  const Method method{.scorer = "knorm", .quantizer = "int8"};
+  const Tokens tokens = pooled_as(9, method, 0.4);
+  Sequence sequence(*pool_);
+  EXPECT_EQ(from(tokens, sequence), "memory");
+  EXPECT_FALSE(sequence.lossy());
+  Sequence in_pool(*pool_);
+  cache_->retrieve(asked(tokens), {}, in_pool, {.engine = {}, .pool_only = true});
+  EXPECT_TRUE(in_pool.lossy()) << "where no tier is asked";
+}
+
+TEST_F(LossyPrefixesTest, AreJudgedByWhatIsKnownOfThemNow) {
+  open_lossy("shale");
+  const Method method{.scorer = "knorm", .quantizer = "int8"};
+  const Tokens tokens = pooled_as(10, method, 1);
+  EXPECT_EQ(from(tokens), "pool");
+  measured(method, 0);
+  EXPECT_EQ(from(tokens), "memory");
 }
 
 TEST_F(LossyPrefixesTest, AreFollowedByWhatTiersHaveOfTheRest) {
