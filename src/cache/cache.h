@@ -122,7 +122,7 @@ struct Backlog {
 // Since the cache was opened. Store::stats() has what the store counts, such as damage, bytes by tier and what was
 // compressed or dropped.
 struct CacheStats {
-  std::uint64_t lookups = 0, hits = 0;
+  std::uint64_t lookups = 0, hits = 0;  // of requests that count (RequestPolicy)
   CachedTokens cached = {};
   std::uint64_t failed_loads = 0;  // of which not every block came: damaged, gone or unreadable
   std::uint64_t late_loads = 0;    // that a request gave up waiting for

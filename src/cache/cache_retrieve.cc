@@ -164,7 +164,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
   assert(sequence.length() == 0);
   State& s = *state_;
   const auto [wanted, policy] = s.wanted(tokens, asked_for);
-  ++s.stats.lookups;
+  s.stats.lookups += policy.counts;
   if (wanted.empty()) return {};
   const std::vector<BlockKey> keys = s.keys_of(wanted, policy.salt);
   const State::Choice choice = s.choose(wanted, keys, policy, backlog);
@@ -201,7 +201,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
     ++s.stats.meetings;
   }
   for (const SourceUsed& source : found.sources) s.stats.cached.add(source.where, source.tokens);
-  s.stats.hits += found.tokens > 0;
+  s.stats.hits += policy.counts && found.tokens > 0;
   return retrieval;
 }
 

@@ -76,8 +76,12 @@ TEST_F(CacheTest, WhatDoesNotCountAsAUseLeavesItsFrequency) {
   Sequence watched(*pool_), used(*pool_);
   EXPECT_EQ(fetch(asked(tokens), watched, policy), 160u);
   EXPECT_LE(frequency(), before);
+  const CacheStats& stats = cache_->stats();
+  EXPECT_EQ(stats.lookups + stats.hits, 0u);
   EXPECT_EQ(fetch(asked(tokens), used), 160u);
   EXPECT_NEAR(frequency(), before + 1, 0.01);
+  EXPECT_EQ(stats.lookups, 1u);
+  EXPECT_EQ(stats.hits, 1u);
 }
 
 }  // namespace
