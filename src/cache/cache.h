@@ -229,6 +229,9 @@ class Cache {
   // requests.
   void insert_prefix(std::span<const std::int32_t> tokens, const Sequence& sequence,
                      std::uint32_t reproducible = kAllTokens, std::string_view salt = {});
+  // More is known of what forms of a run are worth: its extents are placed anew, and what the pool has of it in a form
+  // that is not good enough any more counts as not held.
+  void place_again(const Hash128& run);
   // Frees pool blocks by evicting what is kept for later requests until `blocks` are free; false when it cannot, or not
   // without keeping fewer than `left` of them.
   bool evict_until_free(std::uint32_t blocks, std::uint32_t left = 0);

@@ -14,19 +14,20 @@ constexpr std::size_t kPooledLookedAtARound = 8;
 }  // namespace
 
 // What the pool holds is worth less on a tier.
-void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt,
-                                std::vector<BlockKey> keys) {
+void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys,
+                                bool lossy) {
   if (keys.empty()) return;
   const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.keys.back() == keys.back(); });
   const auto blocks = static_cast<std::uint32_t>(keys.size());
-  if (same != pooled.end() && same->blocks == blocks && same->known == blocks) return;
-  const std::uint32_t known = std::min(store->in_pool(keys, blocks, PoolNews::kHeld, tenant_of(salt)), blocks);
+  if (same != pooled.end() && same->blocks == blocks && same->known == blocks && same->lossy <= lossy) return;
+  const std::uint32_t known = std::min(store->in_pool(keys, blocks, PoolNews::kHeld, tenant_of(salt), lossy), blocks);
   if (same != pooled.end()) {
     same->blocks = blocks;
     same->known = known;
+    same->lossy = lossy;
     return;
   }
-  pooled.push_back({std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), blocks, known});
+  pooled.push_back({std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), blocks, known, lossy});
   if (pooled.size() <= kPooledMax) return;
   const Pooled oldest = std::move(pooled.front());
   pooled.pop_front();
@@ -51,7 +52,8 @@ std::uint32_t Cache::State::blocks_in_pool(std::span<const BlockKey> keys) const
   return tree->match(std::span(longest->tokens).first(tokens), longest->salt) / block_tokens();
 }
 
-// What the pool has evicted since, it holds no more; a few chains a round.
+// What the pool has evicted since, it holds no more, and lossy pages count while requests take them; a few chains a
+// round.
 void Cache::State::look_at_pool() {
   const std::uint64_t evictions = tree->evictions() + lossy.evictions();
   if (std::exchange(evictions_seen, evictions) != evictions) to_look_at = pooled.size();
@@ -62,10 +64,17 @@ void Cache::State::look_at_pool() {
     Pooled chain = std::move(pooled.front());
     pooled.pop_front();
     const LossyPrefix* prefix = lossy.find(chain.keys, [](const LossyPrefix&) { return true; });
-    const std::uint32_t blocks =
-        std::max(tree->match(chain.tokens, chain.salt) / block_tokens(), prefix ? prefix->blocks() : 0);
-    if (blocks != chain.blocks) store->in_pool(chain.keys, blocks, PoolNews::kEvicted, tenant_of(chain.salt));
+    const bool refused = prefix && !accepts(*prefix, {});
+    const std::uint32_t of_lossy = prefix && !refused ? prefix->blocks() : 0;
+    const std::uint32_t exact = tree->match(chain.tokens, chain.salt) / block_tokens();
+    const std::uint32_t blocks = std::max(exact, of_lossy);
+    const bool now_lossy = of_lossy > exact;
+    const PoolNews news = refused ? PoolNews::kForgotten : PoolNews::kEvicted;
+    if (blocks != chain.blocks || now_lossy != chain.lossy) {
+      store->in_pool(chain.keys, blocks, news, tenant_of(chain.salt), now_lossy);
+    }
     chain.blocks = blocks;
+    chain.lossy = now_lossy;
     if (blocks > 0) pooled.push_back(std::move(chain));
   }
 }
@@ -80,6 +89,11 @@ bool Cache::State::accepts(const LossyPrefix& prefix, const RequestPolicy& polic
     const auto expected = quality(source.run, source.method, source.keep);
     return expected && *expected >= policy.quality_min;
   });
+}
+
+void Cache::place_again(const Hash128& run) {
+  state_->to_look_at = state_->pooled.size();  // pages of forms that are not good enough now
+  state_->store->place_again(run);
 }
 
 LossyPrefix* Cache::State::find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy) {

@@ -190,8 +190,10 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
       source.bytes = 0;
     }
     const std::size_t blocks = choice.pool_tokens / s.block_tokens();
-    s.note_in_pool(wanted.first(choice.pool_tokens), policy.salt,
-                   {choice.names.begin(), choice.names.begin() + blocks});
+    if (s.accepts(*choice.lossy, {})) {
+      s.note_in_pool(wanted.first(choice.pool_tokens), policy.salt,
+                     {choice.names.begin(), choice.names.begin() + blocks}, true);
+    }
   }
   if (!choice.spans.empty()) s.load(wanted, choice, sequence, retrieval);
   if (choice.meets) {

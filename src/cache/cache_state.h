@@ -80,6 +80,7 @@ struct Cache::State {
     std::vector<BlockKey> keys;
     std::uint32_t blocks = 0;
     std::uint32_t known = 0;  // of these, to the store
+    bool lossy = false;
   };
   std::deque<Pooled> pooled = {};
   std::uint64_t evictions_seen = 0;  // of the pool, when last looked
@@ -155,7 +156,8 @@ struct Cache::State {
   bool bound_some();
 
   // cache_pool.cc
-  void note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys);
+  void note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys,
+                    bool lossy = false);
   std::uint32_t blocks_in_pool(std::span<const BlockKey> keys) const;
   void look_at_pool();
   bool accepts(const LossyPrefix& prefix, const RequestPolicy& policy) const;

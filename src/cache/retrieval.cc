@@ -77,8 +77,9 @@ void Retrieval::State::keep_lossy() {
   std::vector<BlockKey> keys = cache.names_of(cache.keys_of(chain, salt), reproducible);
   LossyPrefix prefix{.last = keys.back(), .pages = sequence.fork(), .sources = sources, .used_s = cache.clock.now_s()};
   prefix.pages.truncate(tokens_loaded);
+  const bool accepted = cache.accepts(prefix, {});
   cache.lossy.keep(std::move(prefix));
-  cache.note_in_pool(chain, salt, std::move(keys));
+  if (accepted) cache.note_in_pool(chain, salt, std::move(keys), true);
 }
 
 // Once the front reaches what came, that becomes the sequence's.

@@ -1,6 +1,7 @@
 #include "placement/placement.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace shale {
 
@@ -20,6 +21,16 @@ std::optional<std::uint32_t> dropped_candidate(const PlacedPrefix& prefix) {
   const auto dropped = std::ranges::find(prefix.candidates, kDropped, &Candidate::tier);
   if (dropped == prefix.candidates.end()) return std::nullopt;
   return static_cast<std::uint32_t>(dropped - prefix.candidates.begin());
+}
+
+bool as_it_was(const PlacedPrefix& now, const PlacedPrefix& before) {
+  constexpr double kNews = 0.1;
+  return now.current == before.current && now.pinned == before.pinned &&
+         now.full_copy_bytes == before.full_copy_bytes && now.importance == before.importance &&
+         std::ranges::equal(now.candidates, before.candidates, [](const Candidate& a, const Candidate& b) {
+           return a.method == b.method && a.keep == b.keep && a.tier == b.tier && a.bytes == b.bytes &&
+                  a.quality == b.quality && std::abs(a.ttft_s - b.ttft_s) <= kNews * b.ttft_s;
+         });
 }
 
 }  // namespace shale

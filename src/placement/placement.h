@@ -87,6 +87,9 @@ std::vector<std::uint32_t> placement_after(const Problem& problem, const Plan& p
 // The cached prefix's dropped candidate, if it may be dropped.
 std::optional<std::uint32_t> dropped_candidate(const PlacedPrefix& prefix);
 
+// Whether it lies and may lie as before. Speeds are measured all the time: what they change by a tenth is no news.
+bool as_it_was(const PlacedPrefix& now, const PlacedPrefix& before);
+
 // The terms of the problem, which every planner gets beside the cached prefix.
 struct Terms {
   Terms(double seconds_per_quality, std::span<const TierRoom> rooms, double utility_per_byte_moved)

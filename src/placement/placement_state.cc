@@ -189,13 +189,19 @@ void PlacementState::access(PlacementSlot slot, double now_s, double share) {
   renew(slot);
 }
 
-void PlacementState::in_pool(PlacementSlot slot, double share, double now_s, bool evicted) {
-  show({.kind = PlacementEvent::Kind::kInPool, .slot = slot, .value = now_s, .share = share, .amount = evicted});
+void PlacementState::in_pool(PlacementSlot slot, double share, double now_s, bool evicted, bool lossy) {
+  show({.kind = PlacementEvent::Kind::kInPool,
+        .slot = slot,
+        .value = now_s,
+        .share = share,
+        .lossy = lossy,
+        .amount = evicted});
   advance(now_s);
   Tracked& tracked = tracked_[slot];
-  if (tracked.pool_share == share) return;
+  if (tracked.pool_share == share && tracked.pool_lossy == lossy) return;
   evicted = evicted && share < tracked.pool_share;
   tracked.pool_share = share;
+  tracked.pool_lossy = lossy;
   expect_held(slot);
   weigh(slot);
   renew(slot);
@@ -317,7 +323,7 @@ void PlacementState::apply(const PlacementEvent& event) {
     case Kind::kAccess:
       return access(event.slot, event.value, event.share);
     case Kind::kInPool:
-      return in_pool(event.slot, event.share, event.value, event.amount > 0);
+      return in_pool(event.slot, event.share, event.value, event.amount > 0, event.lossy);
     case Kind::kPin:
       return pin(event.slot, event.value > 0);
     case Kind::kCapacity:

@@ -15,7 +15,8 @@
 // The cost of a promotion does not decay with them, so its step is made again when it is looked at.
 //
 // The pool is the nearest tier. A request that finds a cached prefix in the block pool waits for no load and gets exact
-// KV, wherever else the cached prefix lies: with probability p of that, the expected utility of a candidate is
+// KV, wherever else the cached prefix lies (or lossy KV that it accepts, which counts alike): with probability p of
+// that, the expected utility of a candidate is
 //   p · α + (1 − p) · (α · quality − ttft)   an access
 // so all differences between candidates shrink by 1 − p, and the pool counts as a smaller frequency. p is the share of
 // the cached prefix that the pool holds now, times the probability that it still does at the next access
@@ -48,7 +49,7 @@ struct PlacementOptions {
 
 // A cached prefix is not promoted while the pool holds this share of it: it lies nearer already. Once the pool has
 // evicted it, it is looked at again. (If every access promoted, the most recent cached prefixes would fill the memory
-// in vain.)
+// in vain.) Where the pool's pages are lossy, it rises to what is worth more than the form that it has.
 inline constexpr double kHeldByPool = 0.75;
 
 // How many promotions a round of `settle` looks at on each tier.
@@ -62,6 +63,7 @@ struct PlacementEvent {
   PlacementSlot slot = 0;    // or the tier, of a capacity
   double value = 0;          // the time, or 1 for pinned
   double share = 0;          // in the pool; of an access: used
+  bool lossy = false;        // as the pool has it
   std::uint64_t amount = 0;  // the capacity, or how many promotions a round looks at; 1 for evicted from the pool
   PlacedPrefix prefix = {};  // of kAdd and kUpdate
 };
@@ -82,8 +84,8 @@ class PlacementState {
   // An access to so much of the cached prefix, (0, 1].
   void access(PlacementSlot slot, double now_s, double share = 1);
   // How much of the cached prefix, [0, 1], the block pool holds. Where that is less than before, the rest was
-  // `evicted`, or the owner does not know it any more.
-  void in_pool(PlacementSlot slot, double share, double now_s, bool evicted = true);
+  // `evicted`, or the owner does not know it any more. `lossy`: in pages that may be worth less than exact ones.
+  void in_pool(PlacementSlot slot, double share, double now_s, bool evicted = true, bool lossy = false);
   // A pinned cached prefix is in use and keeps its place until it is unpinned.
   void pin(PlacementSlot slot, bool pinned);
   // Small changes cost nothing. One by more than a sixteenth makes all steps again, once.
@@ -103,6 +105,7 @@ class PlacementState {
   const PlacedPrefix& prefix(PlacementSlot slot) const { return tracked_[slot].prefix; }
   const Candidate& placed(PlacementSlot slot) const { return at(slot); }
   double pool_share(PlacementSlot slot) const { return tracked_[slot].pool_share; }
+  bool pool_lossy(PlacementSlot slot) const { return tracked_[slot].pool_lossy; }
   // Its accesses, decayed to now; those that the pool answers, too.
   double frequency(PlacementSlot slot, double now_s) const;
   std::size_t size() const { return live_; }
@@ -127,6 +130,7 @@ class PlacementState {
     PlacedPrefix prefix;  // its frequency is weight × the share of accesses that miss the pool
     double weight = 0;    // accesses, as counted at epoch_s_
     double pool_share = 0;
+    bool pool_lossy = false;
     double held = 0;  // with this probability the pool answers the next access
     bool live = false;
     bool noted = false;  // while net moves are gathered

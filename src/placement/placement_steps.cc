@@ -37,9 +37,10 @@ std::optional<PlacementState::DemotionStep> PlacementState::demotion_of(Placemen
 std::optional<PlacementState::PromotionStep> PlacementState::promotion_of(PlacementSlot slot, std::uint32_t tier,
                                                                           std::uint64_t bytes_below) const {
   const PlacedPrefix& prefix = tracked_[slot].prefix;
-  if (!tracked_[slot].live || prefix.pinned || tracked_[slot].pool_share >= kHeldByPool) return std::nullopt;
+  const bool held = tracked_[slot].pool_share >= kHeldByPool;
+  if (!tracked_[slot].live || prefix.pinned || (held && !tracked_[slot].pool_lossy)) return std::nullopt;
   const auto promotion = planner_.promotion(terms(), prefix, tier, bytes_below);
-  if (!promotion) return std::nullopt;
+  if (!promotion || (held && prefix.candidates[promotion->to].quality <= at(slot).quality)) return std::nullopt;
   return PromotionStep{*promotion, slot, versions_[slot]};
 }
 

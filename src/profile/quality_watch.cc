@@ -364,7 +364,7 @@ Status QualityWatch::go_on(const Stop& stop) {
   if (!more) return std::unexpected(more.error());
   if (!*more) {
     ++stats_.profiled;
-    engine_.cache().store().place_again(profiling_->profile().run);
+    engine_.cache().place_again(profiling_->profile().run);
     profiling_.reset();
   }
   return {};

@@ -277,7 +277,7 @@ void TieredEngine::keep(std::span<const ContextId> path, const Served& served, d
   for (std::size_t i = 0; i < path.size(); ++i) {
     const auto& slot = prefixes_[path[i]].slot;
     if (slot) state_.access(*slot, now_s_);
-    if (slot && i < pooled) state_.in_pool(*slot, 1, now_s_);
+    if (slot && i < pooled) state_.in_pool(*slot, 1, now_s_, false, !served.parts[i].exact);
   }
   for (std::size_t i = 0; exact && i < path.size(); ++i) {
     if (prefixes_[path[i]].slot) {

@@ -1,7 +1,6 @@
 #include "store/extent_placer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "scoring/attention_statistics.h"
@@ -17,17 +16,6 @@ constexpr double kPromotionPatienceS = 2;    // with loads, before one goes on b
 // A leader keeps so much of a folder's tier free, so that those who may not drop anything find room.
 constexpr std::uint64_t kHeadroomMax = std::uint64_t{64} << 20;
 constexpr std::uint64_t kHeadroomShare = 16;  // of the capacity, at most
-
-// Speeds are measured all the time: what they change by less than this is no news.
-bool as_it_was(const PlacedPrefix& now, const PlacedPrefix& before) {
-  constexpr double kNews = 0.1;
-  return now.current == before.current && now.pinned == before.pinned &&
-         now.full_copy_bytes == before.full_copy_bytes && now.importance == before.importance &&
-         std::ranges::equal(now.candidates, before.candidates, [](const Candidate& a, const Candidate& b) {
-           return a.method == b.method && a.keep == b.keep && a.tier == b.tier && a.bytes == b.bytes &&
-                  a.quality == b.quality && std::abs(a.ttft_s - b.ttft_s) <= kNews * b.ttft_s;
-         });
-}
 
 }  // namespace
 
@@ -113,12 +101,13 @@ void ExtentPlacer::access(ExtentId id, double share) {
   more_ = true;
 }
 
-void ExtentPlacer::in_pool(ExtentId id, double share, PoolNews news) {
+void ExtentPlacer::in_pool(ExtentId id, double share, PoolNews news, bool lossy) {
   const GroupId group = core_.index.at(id).group;
   if (group == kNoGroup || !groups_[group].slot) return;
   const PlacementSlot slot = *groups_[group].slot;
+  if (news == PoolNews::kHeld) lossy = lossy && (state_->pool_share(slot) == 0 || state_->pool_lossy(slot));
   if (news == PoolNews::kHeld) share = std::max(share, state_->pool_share(slot));
-  state_->in_pool(slot, share, core_.clock.now_s(), news == PoolNews::kEvicted);
+  state_->in_pool(slot, share, core_.clock.now_s(), news == PoolNews::kEvicted, lossy);
   more_ = true;
 }
 
@@ -279,7 +268,7 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become, double pool_share)
   if (lay) prefix = state_->that_fit(std::move(prefix));
   prefix.frequency += given_up_.frequency(group.hash, core_.clock.now_s());
   tell(number, std::move(prefix));
-  in_pool(id, pool_share, PoolNews::kHeld);
+  in_pool(id, pool_share, PoolNews::kHeld, false);
   state_->place(*group.slot);
   const Candidate& placed = state_->placed(*group.slot);
   drop_copies();

@@ -53,8 +53,8 @@ class ExtentPlacer final : public PlacementBackend {
   // It is about to leave the index.
   void forget(ExtentId id);
   void access(ExtentId id, double share);
-  // So much of it lies in the owner's memory: at least, for what is held.
-  void in_pool(ExtentId id, double share, PoolNews news);
+  // So much of it lies in the owner's memory: at least, for what is held, which is exact where any of it is.
+  void in_pool(ExtentId id, double share, PoolNews news, bool lossy);
   // A tier has more or less for this store to place.
   void room_changed() { more_ = true; }
   // Where a new extent that is about to be written goes, and as what: another variant than itself only where it

@@ -162,9 +162,10 @@ class Store {
   void place_again(const Hash128& run);
 
   // The owner's own memory holds the leading `blocks` of the chain, and answers for them before the store does: they
-  // are worth less on a tier. Said anew when that changes; how many blocks of the chain the store knows.
+  // are worth less on a tier; better forms may rise beside `lossy` ones. Said anew when that changes; how many blocks
+  // of the chain the store knows.
   std::uint32_t in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, PoolNews news,
-                        std::string_view tenant = {});
+                        std::string_view tenant = {}, bool lossy = false);
 
   // The owner is about to write blobs of its own, which take `bytes` there (Tier::stored_bytes), under a name that
   // nobody else has, on one of the store's tiers; has written them, or could not; and needs them no more: they are

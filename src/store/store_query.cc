@@ -209,12 +209,12 @@ void Store::place_again(const Hash128& run) {
 
 // Where a chain parts from an extent, another one may hold more of that.
 std::uint32_t Store::in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, PoolNews news,
-                             std::string_view tenant) {
+                             std::string_view tenant, bool lossy) {
   return for_prefix(*core_, keys, tenant, [&](const ChainSpan& span) {
     const std::uint32_t held = std::min(blocks > span.first_block ? blocks - span.first_block : 0, span.blocks);
     const bool all = held == span.blocks;
     core_->placer.in_pool(span.extent, static_cast<double>(held) / core_->index.at(span.extent).blocks,
-                          all ? PoolNews::kHeld : news);
+                          all ? PoolNews::kHeld : news, lossy);
   });
 }
 

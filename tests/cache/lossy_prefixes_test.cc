@@ -150,6 +150,54 @@ TEST_F(LossyPrefixesTest, AreJudgedByWhatIsKnownOfThemNow) {
   EXPECT_EQ(from(tokens), "memory");
 }
 
+// A run that lies lossy in memory and in the pool, though there is room for all of it since another was removed.
+class PooledAndPlacedTest : public LossyPrefixesTest {
+ protected:
+  void open_with(double quality_floor) {
+    CacheOptions options;
+    options.methods = {"knorm"};
+    options.quality_floor = quality_floor;
+    open(256 * kShape.token_bytes(), kUnlimited, options);
+    tokens_ = at_rest(20);
+    run_ = cache_->run_of(tokens_);
+    measured(kKnorm, 1);
+    const Tokens other = at_rest(21);
+    cache_->store().remove_run(cache_->run_of(other));
+    drain();
+    Sequence sequence(*pool_);
+    ASSERT_EQ(from(tokens_, sequence), "memory");
+    ASSERT_TRUE(sequence.lossy());
+  }
+  // And the placement has heard of it.
+  void proves_worse() {
+    measured(kKnorm, 0.4);
+    cache_->place_again(run_);
+    cache_->work(executor_);
+    drain();
+  }
+  // Of uses that the pool does not answer.
+  double frequency() { return cache_->store().problem().prefixes.front().frequency; }
+
+  const Method kKnorm{.scorer = "knorm", .quantizer = "none"};
+  Tokens tokens_;
+};
+
+TEST_F(PooledAndPlacedTest, LossyPagesKeepNoBetterFormFromRising) {
+  open_with(0);
+  EXPECT_LT(frequency(), 1) << "it is used twice";
+  proves_worse();
+  const auto extents = stored(tokens_);
+  EXPECT_TRUE(std::ranges::any_of(extents, [](const StoreExtent& each) { return each.exact && each.tiers[0] == 0; }));
+  EXPECT_LT(frequency(), 1) << "who asks for no quality may still take the pages";
+}
+
+TEST_F(PooledAndPlacedTest, LossyPagesCountOnlyWhileRequestsMayTakeThem) {
+  open_with(0.5);
+  EXPECT_LT(frequency(), 1);
+  proves_worse();
+  EXPECT_GT(frequency(), 1);
+}
+
 TEST_F(LossyPrefixesTest, AreFollowedByWhatTiersHaveOfTheRest) {
   const Tokens conversation = at_rest(5, 144);
   Tokens longer = conversation;

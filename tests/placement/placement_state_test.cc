@@ -250,6 +250,25 @@ TEST_F(PlacementStateTest, ARoundLooksAtSoManyPromotionsOnly) {
   EXPECT_EQ(told_.moves.size(), 6u);
 }
 
+TEST_F(PlacementStateTest, WhatThePoolHoldsLossyRisesToABetterFormAlone) {
+  PlacementState s = state({{1000}, {kAny}});
+  Candidate lossy = on(0, 40, 0.4), lossy_below = on(1, 40, 0.4);
+  lossy.keep = lossy_below.keep = 0.5;
+  lossy_below.ttft_s = 0.1;
+  const PlacementSlot near = s.add(prefix({lossy, on(0, 100, 1), on(1, 100, 0.5)}), 0);
+  const PlacementSlot below = s.add(prefix({lossy, lossy_below}, 1), 0);
+  const auto settle = [&](bool as_lossy) {
+    for (const PlacementSlot slot : {near, below}) s.in_pool(slot, 1, 0, false, as_lossy);
+    while (s.settle()) {
+    }
+  };
+  settle(false);
+  EXPECT_TRUE(told_.moves.empty());
+  settle(true);
+  EXPECT_EQ(told_.moves, (std::vector<Told::Moved>{{near, 0, 0}})) << "the other is no better there than in the pool";
+  EXPECT_TRUE(s.check_integrity());
+}
+
 TEST_F(PlacementStateTest, APinnedPrefixStaysUntilItIsFree) {
   PlacementState s = state({{100}, {kAny}});
   const PlacementSlot used = s.add(whole(100, 1), 0);
