@@ -23,6 +23,8 @@ constexpr std::string_view kSoundDelay =
 constexpr std::string_view kSoundDecode = "bytes_per_s BETWEEN 0 AND 1e15";
 constexpr std::string_view kSoundPrefill =
     "tokens BETWEEN 0 AND 4294967295 AND depth BETWEEN 0 AND 4294967295 AND seconds BETWEEN 0 AND 1e9";
+constexpr std::string_view kCountLearned =
+    "INSERT INTO learned VALUES (0, 1) ON CONFLICT (id) DO UPDATE SET times = times + 1 RETURNING times";
 
 }  // namespace
 
@@ -81,6 +83,8 @@ Status MetadataStore::State::prepare_all() {
       get_prefills,
       fmt::format("SELECT tokens, depth, seconds FROM prefill WHERE model = ?1 AND {} ORDER BY id", kSoundPrefill)));
   SHALE_TRY(prepare(data_version, "PRAGMA data_version"));
+  SHALE_TRY(prepare(count_learned, kCountLearned));
+  SHALE_TRY(prepare(get_learned, "SELECT ifnull(max(times), 0) FROM learned"));
   return {};
 }
 
@@ -173,7 +177,7 @@ Status MetadataStore::forget(const Hash128& key) {
     for (auto* statement : {&s.forget_prefix, &s.forget_kind, &s.forget_qualities, &s.forget_questions}) {
       SHALE_TRY((*statement)->run(s.model, key.hex()));
     }
-    return {};
+    return s.note_learned();
   });
   if (forgotten) {
     const std::lock_guard lock(s.table_mutex);

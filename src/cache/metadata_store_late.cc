@@ -55,7 +55,7 @@ Status MetadataStore::State::move_to_file() {
   database = std::move(opened.database);
   path = fmt::format("metadata store {}", home->file.string());
   warning = std::move(opened.warning);
-  version_seen = -1;
+  version_seen = learned_seen = -1;
   home->id = file_at(home->file);
   return prepare_all();
 }

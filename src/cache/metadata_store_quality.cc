@@ -5,6 +5,11 @@
 #include "cache/metadata_store_state.h"
 
 namespace shale {
+namespace {
+
+std::int64_t first_integer(const SqlRow& row) { return row.integer(0); }
+
+}  // namespace
 
 Status MetadataStore::State::load_table() {
   struct Row {
@@ -42,6 +47,13 @@ Status MetadataStore::State::load_table() {
   return {};
 }
 
+// Others read qualities and kinds again. What this process learns it knows, unless others learned before it.
+Status MetadataStore::State::note_learned() {
+  SHALE_ASSIGN(const std::int64_t times, one<std::int64_t>(*count_learned, "what was learned", first_integer));
+  if (times == learned_seen + 1) learned_seen = times;
+  return {};
+}
+
 Status MetadataStore::measure_in(std::string_view metric) {
   State& s = *state_;
   s.metric = metric;
@@ -54,19 +66,22 @@ const std::string& MetadataStore::metric() const { return state_->metric; }
 Status MetadataStore::refresh() {
   State& s = *state_;
   s.look_after_file();
-  const auto version =
-      s.one<std::int64_t>(*s.data_version, "its version", [](const SqlRow& row) { return row.integer(0); });
-  if (!version) return std::unexpected(version.error());
-  if (*version == s.version_seen) return {};
-  SHALE_TRY(s.load_table());
-  s.version_seen = *version;
+  SHALE_ASSIGN(const std::int64_t version, s.one<std::int64_t>(*s.data_version, "its version", first_integer));
+  if (version == s.version_seen) return {};
+  SHALE_ASSIGN(const std::int64_t learned, s.one<std::int64_t>(*s.get_learned, "what was learned", first_integer));
+  if (learned != s.learned_seen) SHALE_TRY(s.load_table());
+  s.version_seen = version;
+  s.learned_seen = learned;
   return {};
 }
 
 Status MetadataStore::record_quality(const QualityRecord& record) {
   State& s = *state_;
-  SHALE_TRY(s.run(*s.put_quality, s.quality_model, record.key.hex(), record.method.text(), record.keep, record.quality,
-                  record.kl, record.questions, s.wall_s()));
+  SHALE_TRY(s.atomically([&]() -> Status {
+    SHALE_TRY(s.run(*s.put_quality, s.quality_model, record.key.hex(), record.method.text(), record.keep,
+                    record.quality, record.kl, record.questions, s.wall_s()));
+    return s.note_learned();
+  }));
   const std::lock_guard lock(s.table_mutex);
   s.table.record(record.key, record.method, record.keep, record.quality, record.questions);
   return {};
@@ -104,7 +119,11 @@ void MetadataStore::describe(const Hash128& key, ContextKind kind, std::uint32_t
 
 Status MetadataStore::record_kind(const Hash128& key, ContextKind kind) {
   describe(key, kind, 0);
-  return state_->run(*state_->put_kind, state_->model, key.hex(), name_of(kind));
+  State& s = *state_;
+  return s.atomically([&]() -> Status {
+    SHALE_TRY(s.run(*s.put_kind, s.model, key.hex(), name_of(kind)));
+    return s.note_learned();
+  });
 }
 
 std::optional<ContextKind> MetadataStore::kind(const Hash128& key) const {

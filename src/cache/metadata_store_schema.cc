@@ -37,7 +37,8 @@ constexpr std::string_view kTables = R"(
 constexpr std::string_view kLaterTables =
     "CREATE TABLE IF NOT EXISTS model (model TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS kind (model TEXT NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL, "
-    "PRIMARY KEY (model, key)) WITHOUT ROWID;";
+    "PRIMARY KEY (model, key)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS learned (id INTEGER PRIMARY KEY CHECK (id = 0), times INTEGER NOT NULL);";
 
 constexpr std::string_view kCopy =
     "INSERT OR REPLACE INTO copy.model SELECT * FROM main.model;"
@@ -49,7 +50,8 @@ constexpr std::string_view kCopy =
     "INSERT OR IGNORE INTO copy.question (model, key, text, by_model) "
     "SELECT model, key, text, by_model FROM main.question ORDER BY id;"
     "INSERT INTO copy.prefill (model, tokens, depth, seconds) "
-    "SELECT model, tokens, depth, seconds FROM main.prefill ORDER BY id;";
+    "SELECT model, tokens, depth, seconds FROM main.prefill ORDER BY id;"
+    "INSERT INTO copy.learned VALUES (0, 1) ON CONFLICT (id) DO UPDATE SET times = times + 1;";
 
 Status check_version(const SqlDatabase& database) {
   SHALE_ASSIGN(const std::int64_t application, database.integer("PRAGMA application_id"));

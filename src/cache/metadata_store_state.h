@@ -33,6 +33,7 @@ struct MetadataStore::State {
   };
   std::optional<Home> home = {};
   std::int64_t version_seen = -1;  // of the file's data: changes when another connection has written
+  std::int64_t learned_seen = -1;  // how often qualities and kinds in it had changed, when they were read
 
   // Adds to an error's message which metadata store it is of.
   template <class T>
@@ -46,6 +47,7 @@ struct MetadataStore::State {
     if (std::exchange(in_transaction, true)) return body();
     Status status = named(database.atomically(body));
     in_transaction = false;
+    if (!status) learned_seen = -1;  // it may have been counted within
     return status;
   }
 
@@ -71,6 +73,7 @@ struct MetadataStore::State {
   }
 
   Status load_table();
+  Status note_learned();
   // metadata_store_late.cc
   void look_after_file();
   Status move_to_file();
@@ -79,7 +82,7 @@ struct MetadataStore::State {
   std::optional<SqlStatement> put_model, all_models, put_quality, get_qualities, all_qualities, put_kind, all_kinds,
       put_prefix, get_prefix, all_prefixes, forget_prefix, forget_kind, forget_qualities, forget_questions,
       put_question, trim_questions, get_questions, put_delay, get_delay, put_decode, get_decode, put_prefill,
-      trim_prefills, get_prefills, data_version;
+      trim_prefills, get_prefills, data_version, count_learned, get_learned;
   Status prepare_all();
 };
 

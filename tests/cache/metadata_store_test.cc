@@ -221,6 +221,30 @@ TEST_F(MetadataStoreTest, RefreshingKeepsWhatContextsAreLike) {
   EXPECT_EQ(one->quality_for(kUnknown, kInt8, 1)->source, QualitySource::kBound);
 }
 
+// A row that is changed without a word is seen only where the table is read again.
+TEST_F(MetadataStoreTest, WhatOthersAskIsNoReasonToReadQualitiesAgain) {
+  const auto one = open(), other = open();
+  ASSERT_TRUE(other->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.8}));
+  ASSERT_TRUE(one->record_kind(kFirst, ContextKind::kCode));
+  ASSERT_TRUE(one->refresh());
+  EXPECT_EQ(one->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.8);
+  ASSERT_TRUE(SqlDatabase::open(path(), 1000)->execute("UPDATE quality SET agreement = 0.7"));
+  ASSERT_TRUE(one->record_kind(kSecond, ContextKind::kCode));
+  ASSERT_TRUE(other->record_question(kFirst, {"Why?", false}));
+  ASSERT_TRUE(one->refresh());
+  EXPECT_EQ(one->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.8);
+  ASSERT_TRUE(other->forget(kSecond));
+  ASSERT_TRUE(one->refresh());
+  EXPECT_EQ(one->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.7);
+  EXPECT_FALSE(one->together([&]() -> Status {
+    SHALE_TRY(one->record_kind(kThird, ContextKind::kCode));
+    return fail(ErrorCode::kInternal, "taken back");
+  }));
+  ASSERT_TRUE(other->record_quality({.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.6}));
+  ASSERT_TRUE(one->refresh());
+  EXPECT_EQ(one->quality_for(kFirst, kKeydiff, 0.5)->quality, 0.6) << "whatever was counted and taken back";
+}
+
 TEST(MetadataStoreInMemory, KnowsTheSameUntilItEnds) {
   {
     const auto metadata_store = MetadataStore::open_in_memory(kModel).value();
