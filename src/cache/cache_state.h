@@ -41,10 +41,15 @@ struct Cache::State {
   std::deque<PrefillRecord> prefills = {};  // of this process, for the next one
   double refreshed_at_s = 0;                // the metadata store
 
-  // How far methods of coding alone move attention over a run.
+  // How far methods of coding alone move attention over a run, and where that lies in the store.
   struct Bounding {
+    struct Chain {
+      std::vector<BlockKey> names;
+      std::string tenant;
+    };
     std::vector<Method> methods;
     CodingErrors errors;
+    Chain chain = {};
   };
   // Runs on their way into the store, whose pages stay in the pool until they are encoded and looked at.
   struct Saving {

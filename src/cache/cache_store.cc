@@ -39,6 +39,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   if (s.metadata_store && run.kind) s.metadata_store->describe(name, *run.kind, used.tokens);
   const std::uint32_t first = hints.first_block * block;
   std::optional<State::Bounding> bounding = s.bounding(name, first, used.tokens, run.statistics);
+  if (bounding) bounding->chain = {names, hints.tenant};
   hints.run = name;
   hints.recompute_s = run.recompute_s;
   hints.label = std::move(run.label);
@@ -105,15 +106,19 @@ std::optional<Cache::State::Bounding> Cache::State::bounding(const Hash128& name
   return Bounding{std::move(unknown), std::move(*errors)};
 }
 
-// A layer of the run that has waited longest. False where there is nothing to look at.
+// A layer of the run that has waited longest. What is near lossless may be all that there is room for: then the run,
+// which may have been placed without, is placed again. False where there is nothing to look at.
 bool Cache::State::bound_some() {
   const auto next = std::ranges::find_if(saving, [](const Saving& each) { return each.bounding.has_value(); });
   if (next == saving.end()) return false;
   Bounding& bounding = *next->bounding;
   if (bounding.errors.step(next->held)) return true;
+  bool again = false;
   for (std::size_t i = 0; i < bounding.methods.size(); ++i) {
     metadata_store->bound_error(next->run, bounding.methods[i], bounding.errors.error(i));
+    again = again || bounding.errors.error(i) <= kNearLossless;
   }
+  if (again) store->place_again(bounding.chain.names, bounding.chain.tenant);
   next->bounding.reset();
   return true;
 }

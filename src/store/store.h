@@ -160,6 +160,8 @@ class Store {
 
   // More is known of what forms of a run are worth: its extents are placed anew in the next work(), not by and by.
   void place_again(const Hash128& run);
+  // Likewise those that hold the leading blocks of `keys`.
+  void place_again(std::span<const BlockKey> keys, std::string_view tenant = {});
 
   // The owner's own memory holds the leading `blocks` of the chain, and answers for them before the store does: they
   // are worth less on a tier; better forms may rise beside `lossy` ones. Said anew when that changes; how many blocks

@@ -207,6 +207,10 @@ void Store::place_again(const Hash128& run) {
   });
 }
 
+void Store::place_again(std::span<const BlockKey> keys, std::string_view tenant) {
+  for_prefix(*core_, keys, tenant, [&](const ChainSpan& span) { core_->placer.changed(span.extent); });
+}
+
 // Where a chain parts from an extent, another one may hold more of that.
 std::uint32_t Store::in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, PoolNews news,
                              std::string_view tenant, bool lossy) {

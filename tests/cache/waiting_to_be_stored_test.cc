@@ -41,5 +41,27 @@ TEST_F(CacheTest, StoringIsGivenUpForItsPages) {
   EXPECT_TRUE(stored(tokens_of(24, 300)).empty());
 }
 
+// There is room in memory for half of it.
+TEST_F(CacheTest, WhatProvesToBeNearLosslessIsPlacedSoAtOnce) {
+  CacheOptions options;
+  options.methods = {"int8"};
+  open_over_slow_disk(100 * kShape.token_bytes(), options);
+  const Tokens tokens = tokens_of(25, 144);
+  Sequence computed(*pool_);
+  compute(tokens, 144, computed);
+  NewRun run{.tokens = tokens, .recompute_s = 5};
+  AttentionStatistics& seen = run.statistics;
+  seen = {.layers = kShape.layers, .query_heads = kShape.kv_heads, .kv_heads = kShape.kv_heads};
+  seen.head_dim = kShape.head_dim;
+  seen.tokens = 144;
+  seen.window = 16;
+  seen.queries.assign(std::size_t{seen.layers} * seen.query_heads * seen.window * seen.head_dim, 0.01F);
+  cache_->store(std::move(run), computed);
+  drain();
+  const auto extents = stored(tokens);
+  EXPECT_TRUE(std::ranges::any_of(
+      extents, [](const StoreExtent& each) { return each.method.text() == "int8" && each.tiers[0] == 0; }));
+}
+
 }  // namespace
 }  // namespace shale
