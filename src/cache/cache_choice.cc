@@ -66,6 +66,13 @@ std::size_t Cache::State::spans_that_pay(std::span<const StoreLookup::PrefixSpan
   return loads_that_pay(loads, costs.prefill_s(end - covered, covered), backlog.engine);
 }
 
+// Whether a form that a request names is loaded sooner than all of it is computed, which stands for making it anew.
+bool Cache::State::named_pays(const StoreLookup& found, const Backlog& backlog) const {
+  const LoadedUpTo all{.ready_s = found.ready_s};
+  const std::uint32_t tokens = found.blocks * block_tokens();
+  return options.load_always || loads_that_pay({&all, 1}, costs.prefill_s(tokens, 0), backlog.engine) > 0;
+}
+
 // Seconds until what lies at rest has brought so many of the first tokens, and what its worst form counts as.
 double Cache::State::brought_s(const StoreLookup& found, std::uint32_t tokens) const {
   double lost_s = 0;
@@ -99,7 +106,12 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
       found = std::move(further);
     }
   }
-  const bool named = policy.named() && !found.spans.empty() && found.spans.front().method == *policy.method;
+  bool named = policy.named() && !found.spans.empty() && found.spans.front().method == *policy.method;
+  if (named && !named_pays(found, backlog)) {
+    named = false;
+    choice.needs = {.exact = true, .tiers_excluded = choice.needs.tiers_excluded};
+    found = store->lookup(choice.names, choice.needs, tenant, false);
+  }
   // A copy that a request names comes before exact pages; without one, the engine makes it from exact pages.
   const PrefixTree::Prefix pooled_prefix = named ? PrefixTree::Prefix() : tree->prefix(wanted, policy.salt);
   const std::uint32_t in_pool = policy.exact ? pooled_prefix.reproducible : pooled_prefix.tokens;

@@ -130,6 +130,7 @@ struct Cache::State {
   double loss_s(std::optional<double> quality) const;
   std::size_t spans_that_pay(std::span<const StoreLookup::PrefixSpan> spans, std::uint32_t covered,
                              const Backlog& backlog) const;
+  bool named_pays(const StoreLookup& found, const Backlog& backlog) const;
   double brought_s(const StoreLookup& found, std::uint32_t tokens) const;
   bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s, double slowdown) const;
 

@@ -45,6 +45,29 @@ TEST_F(ChoiceTest, AShortRunThatIsDearIsLoadedWhereALongOneFollows) {
   EXPECT_EQ(fetch(asked(other), alone), 0u) << "it is computed sooner";
 }
 
+TEST_F(ChoiceTest, AFormThatARequestNamesIsLoadedOnlyWhereThatIsSoonerThanComputing) {
+  const Method method{.scorer = "knorm", .quantizer = "none"};
+  RequestPolicy named;
+  named.method = method;
+  named.keep = 0.5;
+  for (const std::size_t count : {48, 480}) {
+    const Tokens tokens = tokens_of(static_cast<int>(count), count);
+    {
+      Sequence computed(*pool_);
+      compute(tokens, count, computed);
+      cache_->insert_prefix(tokens, computed);
+    }
+    store(tokens, 0, method, 0.5);
+    drain();
+    Sequence sequence(*pool_);
+    const Retrieval retrieval = cache_->retrieve(asked(tokens), named, sequence);
+    ASSERT_EQ(retrieval.sources().size(), 1u);
+    EXPECT_EQ(retrieval.sources()[0].where, count == 48 ? "pool" : "disk");
+    EXPECT_EQ(retrieval.tokens(), count);
+    EXPECT_EQ(retrieval.tokens_loaded(), count == 48 ? 0u : count);
+  }
+}
+
 TEST_F(ChoiceTest, WhoWouldWaitToBeComputedLoads) {
   const Tokens tokens = tokens_of(1, 48);
   store(tokens);
