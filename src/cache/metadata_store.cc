@@ -112,6 +112,11 @@ Result<std::unique_ptr<MetadataStore>> MetadataStore::begin(std::unique_ptr<Stat
   return metadata_store;
 }
 
+void MetadataStore::wait_at_most(int milliseconds) {
+  state_->wait_ms = milliseconds;
+  state_->database.wait_at_most(milliseconds);
+}
+
 const std::optional<Error>& MetadataStore::warning() const { return state_->warning; }
 
 Status MetadataStore::record_model(std::string_view name) {

@@ -22,6 +22,7 @@
 namespace shale {
 
 inline constexpr int kMetadataStoreVersion = 1;
+inline constexpr int kMetadataStoreWaitMs = 2000;  // for another process's write, unless told otherwise
 
 struct QualityRecord {
   Hash128 key;  // of the cached prefix
@@ -67,9 +68,9 @@ struct ModelRecord {
   std::string name;  // for people
 };
 
-// Errors of every call: kBusy (another process wrote for two seconds), kFull, kIo, kCorrupt; kNotFound as said.
-// Not thread-safe. Any number of processes may have the same file open: each write is one transaction, readers never
-// wait.
+// Errors of every call: kBusy (another process wrote for as long as is waited), kFull, kIo, kCorrupt; kNotFound as
+// said. Not thread-safe. Any number of processes may have the same file open: each write is one transaction, readers
+// never wait.
 class MetadataStore {
  public:
   static constexpr std::size_t kQuestionsMax = 32;        // newest, per cached prefix
@@ -96,6 +97,8 @@ class MetadataStore {
                                                                WallClock wall_clock = wall_clock_s);
   ~MetadataStore();
 
+  // For another process's write, from now on: for threads that have better things to do, and try again.
+  void wait_at_most(int milliseconds);
   const std::optional<Error>& warning() const;
 
   // The metric that qualities are recorded and asked for in from now on, kAgreement until then. Rows of each metric are

@@ -53,6 +53,7 @@ Status MetadataStore::State::move_to_file() {
   SHALE_ASSIGN(OpenedMetadataStore opened, open_metadata_store(home->file));
   SHALE_TRY(copy_metadata_store(database, home->file));
   database = std::move(opened.database);
+  database.wait_at_most(wait_ms);
   path = fmt::format("metadata store {}", home->file.string());
   warning = std::move(opened.warning);
   version_seen = learned_seen = -1;

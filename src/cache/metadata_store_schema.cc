@@ -12,7 +12,6 @@
 namespace shale {
 namespace {
 
-constexpr int kBusyTimeoutMs = 2000;
 constexpr std::int64_t kApplicationId = 0x5368'616c;  // "Shal", at a fixed place of the file's header
 
 constexpr std::string_view kTables = R"(
@@ -90,7 +89,7 @@ Status prepare_tables(const SqlDatabase& database) {
 }
 
 Result<SqlDatabase> try_open(const std::filesystem::path& path) {
-  SHALE_ASSIGN(SqlDatabase database, SqlDatabase::open(path, kBusyTimeoutMs));
+  SHALE_ASSIGN(SqlDatabase database, SqlDatabase::open(path, kMetadataStoreWaitMs));
   SHALE_TRY(prepare_tables(database));
   SHALE_ASSIGN(SqlStatement check, database.prepare("PRAGMA quick_check(1)"));
   std::string verdict;

@@ -24,6 +24,7 @@ struct MetadataStore::State {
   std::mutex table_mutex;  // guards the table
   QualityTable table;
   bool in_transaction = false;
+  int wait_ms = kMetadataStoreWaitMs;
   // The file that it is kept in, as long as that can be done.
   struct Home {
     std::filesystem::path file;

@@ -96,6 +96,8 @@ Result<SqlDatabase> SqlDatabase::connect(const char* name, int flags) {
   return database;
 }
 
+void SqlDatabase::wait_at_most(int busy_timeout_ms) const { sqlite3_busy_timeout(database_.get(), busy_timeout_ms); }
+
 Result<SqlDatabase> SqlDatabase::open(const std::filesystem::path& path, int busy_timeout_ms) {
   SHALE_TRY(make_private(path));
   SHALE_ASSIGN(SqlDatabase database, connect(path.c_str(), SQLITE_OPEN_READWRITE));

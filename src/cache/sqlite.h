@@ -69,6 +69,8 @@ class SqlDatabase {
   // Reads and writes; creates the file, private to its owner (0600), when it is absent. Waits up to `busy_timeout_ms`
   // for another process's write, then kBusy. kCorrupt when the file is no database or damaged.
   static Result<SqlDatabase> open(const std::filesystem::path& path, int busy_timeout_ms);
+  // As long from now on.
+  void wait_at_most(int busy_timeout_ms) const;
   // One that no file holds and nobody else sees.
   static Result<SqlDatabase> open_in_memory();
 

@@ -256,11 +256,12 @@ Status ContextProfiling::prepare(const Stop& stop) {
   return {};
 }
 
-Status ContextProfiling::record(std::span<const ProfileRow> rows) {
+// What was not yet. With a later piece where another process is writing.
+Status ContextProfiling::record() {
   Cache& cache = engine_->cache();
   MetadataStore* metadata_store = cache.metadata_store();
-  if (!metadata_store) return {};
-  return metadata_store->together([&]() -> Status {
+  const auto rows = std::span(std::as_const(profile_.rows)).subspan(recorded_);
+  const Status recorded = !metadata_store ? Status() : metadata_store->together([&]() -> Status {
     SHALE_TRY(metadata_store->record_kind(profile_.run, kind_of(engine_->tokenizer(), context_.tokens)));
     for (const ProfileRow& row : rows) {
       cache.costs().decoded(row.method.quantizer, row.bytes, row.decode_s);
@@ -274,6 +275,9 @@ Status ContextProfiling::record(std::span<const ProfileRow> rows) {
     }
     return {};
   });
+  if (!recorded && recorded.error().code == ErrorCode::kBusy) return {};
+  recorded_ = profile_.rows.size();
+  return recorded;
 }
 
 Status ContextProfiling::measure(const Method& method, const Stop& stop,
@@ -284,10 +288,9 @@ Status ContextProfiling::measure(const Method& method, const Stop& stop,
   SHALE_ASSIGN(std::vector<ProfileRow> rows, profiler.run(method, [&] {
     if (progress) progress(++done, total);
   }));
-  SHALE_TRY(record(rows));
   done_ += rows.size();
   std::ranges::move(rows, std::back_inserter(profile_.rows));
-  return {};
+  return record();
 }
 
 Result<bool> ContextProfiling::step(const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress) {
@@ -296,12 +299,14 @@ Result<bool> ContextProfiling::step(const Stop& stop, const std::function<void(s
   SHALE_TRY(check_stop(either));
   const bool first = references_.empty();
   if (!exact_) SHALE_TRY(prepare(either));
-  if (!first) {
+  if (!first && next_method_ < methods_.size()) {
     SHALE_TRY(measure(methods_[next_method_], either, progress));
     ++next_method_;
+  } else if (!first) {
+    SHALE_TRY(record());
   }
   profile_.seconds += time.seconds();
-  if (next_method_ < methods_.size()) return true;
+  if (next_method_ < methods_.size() || recorded_ < profile_.rows.size()) return true;
   // Only now is it known in which form.
   if (options_.store) engine_->cache().store(std::move(exact_->run), exact_->sequence);
   return false;

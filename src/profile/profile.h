@@ -82,7 +82,8 @@ class ContextProfiling {
                                         ProfileOptions options);
 
   // The next piece: the full cache's answers, or one method at all keeps, which is then recorded. False
-  // when all is done. Other errors end the profile, but kCancelled, once `stop` or the options' says so, the piece
+  // when all is done. What cannot be recorded while another process writes is recorded later. Other errors end the
+  // profile, but kCancelled, once `stop` or the options' says so, the piece
   // alone: it begins again with the next call. The last piece hands the context over to be stored.
   Result<bool> step(const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress = {});
   // Gives back the pages that it holds between pieces. The next piece begins with computing the context again.
@@ -93,7 +94,7 @@ class ContextProfiling {
   ContextProfiling(Engine& engine, AskedContext context, std::size_t counted, ProfileOptions options);
   Status prepare(const Stop& stop);
   Status measure(const Method& method, const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress);
-  Status record(std::span<const ProfileRow> rows);
+  Status record();
 
   Engine* engine_;
   AskedContext context_;
@@ -104,6 +105,7 @@ class ContextProfiling {
   std::optional<ExactContext> exact_;
   std::vector<Reference> references_;
   std::size_t next_method_ = 0, done_ = 0;  // methods, configurations
+  std::size_t recorded_ = 0;                // rows of the profile
   ContextProfile profile_;
 };
 

@@ -15,6 +15,7 @@ constexpr std::size_t kCameMax = 128;            // what is noted after a piece 
 // After a piece of work for which the pool had no room, twice as long after the next, and how many give it up.
 constexpr double kPauseS = 2;
 constexpr unsigned kPausesMax = 5;
+constexpr int kWaitMs = 5;
 
 bool chooses_by_quality(const Cache& cache) {
   return cache.weighs_quality() && !std::ranges::all_of(cache.methods(), &Method::is_full);
@@ -25,6 +26,11 @@ bool chooses_by_quality(const Cache& cache) {
 QualityWatch::QualityWatch(const QualityWatchOptions& options, Engine& engine)
     : options_(options), engine_(engine), able_(chooses_by_quality(engine.cache())) {
   if (able_ && options.prior) prior_.emplace(engine, PriorOptions{.answer_tokens = options.check.answer_tokens});
+  if (able_) engine.cache().metadata_store()->wait_at_most(kWaitMs);
+}
+
+QualityWatch::~QualityWatch() {
+  if (able_) engine_.cache().metadata_store()->wait_at_most(kMetadataStoreWaitMs);
 }
 
 // The one that was used last, from now on.
@@ -150,13 +156,14 @@ bool QualityWatch::log_questions() {
   for (Context& context : contexts_) {
     if (context.recalled && context.unlogged.empty()) continue;
     if (!std::exchange(context.recalled, true)) recall_questions(context);
-    const auto unlogged = std::exchange(context.unlogged, {});
-    static_cast<void>(engine_.cache().metadata_store()->together([&]() -> Status {
-      for (const auto& question : unlogged) {
+    const Status logged = engine_.cache().metadata_store()->together([&]() -> Status {
+      for (const auto& question : context.unlogged) {
         log_question(engine_.cache(), context.asked.tokens, words_of(engine_.tokenizer(), question));
       }
       return {};
-    }));
+    });
+    if (!logged && logged.error().code == ErrorCode::kBusy) return false;  // again, soon
+    context.unlogged.clear();
     return true;
   }
   return false;

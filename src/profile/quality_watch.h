@@ -57,7 +57,11 @@ struct QualityWatchStats {
 class QualityWatch {
  public:
   // Does nothing where the engine's cache does not weigh quality, or has nothing but full to choose.
+  // While it lives, nothing waits for another process's write to the metadata store: what it records it tries again.
   QualityWatch(const QualityWatchOptions& options, Engine& engine);
+  ~QualityWatch();
+  QualityWatch(const QualityWatch&) = delete;
+  QualityWatch& operator=(const QualityWatch&) = delete;
 
   // Records what is asked, and gives back all pages unless `beside`. Call it before the engine computes the request,
   // which may be within work(), and where the engine may refuse it, once it has not.

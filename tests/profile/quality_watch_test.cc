@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "cache/sqlite.h"
 #include "profile/prior_texts.h"
 #include "profile/quality_watch_fixture.h"
 #include "support/eventually.h"
@@ -56,6 +57,25 @@ TEST_F(QualityWatchTest, ForgetsWhereToldTo) {
   ask_several(watch, "why", 3);
   EXPECT_EQ(work_all(watch), 0);
   EXPECT_TRUE(metadata_store().questions(bench_.cache->run_of(context_))->empty());
+}
+
+TEST_F(QualityWatchTest, WhatCannotBeRecordedWhileAnotherProcessWritesIsRecordedLater) {
+  options_.keep_questions = options_.profile_new = true;
+  QualityWatch watch(options_, *bench_.engine);
+  ask_several(watch, "why", 4);
+  const auto other = SqlDatabase::open(bench_.folder.path() / "catalogue.sqlite", 1000).value();
+  ASSERT_TRUE(other.execute("BEGIN IMMEDIATE"));
+  for (int i = 0; i < 30; ++i) watch.work(kNever);
+  const Hash128 run = bench_.cache->run_of(context_);
+  EXPECT_TRUE(metadata_store().questions(run)->empty());
+  EXPECT_TRUE(profiled().empty());
+  EXPECT_EQ(watch.stats().profiled, 0u);
+  EXPECT_EQ(watch.stats().failed, 0u);
+  ASSERT_TRUE(other.execute("COMMIT"));
+  work_all(watch);
+  EXPECT_EQ(metadata_store().questions(run)->size(), 4u);
+  EXPECT_FALSE(profiled().empty());
+  EXPECT_EQ(watch.stats().profiled, 1u);
 }
 
 TEST_F(QualityWatchTest, ProfilesAgainWhatNoLongerHolds) {
