@@ -70,10 +70,11 @@ std::size_t SimulatedPool::insert(std::span<const ContextId> path, std::size_t c
   if (capacity_bytes_ == 0) return cached;
   for (; cached < path.size(); ++cached) {
     Held& held = held_[path[cached]];
+    const Served::Part& part = served.parts[cached];
     if (held.cached) {
       share(path.subspan(cached, 1), reserved_bytes);
+      if (part.exact) held.part = {};
     } else {
-      const Served::Part& part = served.parts[cached];
       held = {.cached = true, .users = 1, .part = {.quality = part.quality, .exact = part.exact}};
       reserved_bytes -= bytes(path[cached]);
     }
@@ -120,7 +121,7 @@ bool BatchedEngine::admit() {
           .prompt = contexts_.prompt(trace_, request),
           .served = {},
           .answer_left = std::max(request.output_tokens, 1u)};
-  const std::vector<Served::Part> cached = pool_.find(run.prompt.path);
+  const std::vector<Served::Part> cached = pooled(run);
   run.cached = cached.size();
   const auto cached_path = std::span(run.prompt.path).first(run.cached);
   run.reserved_bytes =
@@ -156,8 +157,14 @@ double BatchedEngine::slowdown() const {
   return 1 + decode_s() / (tokens * token_s);
 }
 
-// Tiers begin to read for it.
-void BatchedEngine::look_up(Run& run, std::span<const Served::Part> cached) {
+// What it takes of the pool; what it uses of it already it keeps.
+std::vector<Served::Part> BatchedEngine::pooled(const Run& run) const {
+  std::vector<Served::Part> cached = pool_.find(run.prompt.path);
+  cached.resize(std::max(run.cached, engine_.pooled_that_pay(run.prompt.path, cached, now_s_, waits(run))));
+  return cached;
+}
+
+Waits BatchedEngine::waits(const Run& run) const {
   Waits waits;
   for (const double free_s : tier_free_s_) waits.tiers_s.push_back(std::max(0.0, free_s - now_s_));
   ComputeBacklog& backlog = waits.engine;
@@ -170,7 +177,12 @@ void BatchedEngine::look_up(Run& run, std::span<const Served::Part> cached) {
   }
   backlog.slowdown = slowdown();
   backlog.compute_s *= backlog.slowdown;
-  run.served = engine_.look_up(run.prompt, now_s_, cached, waits);
+  return waits;
+}
+
+// Tiers begin to read for it.
+void BatchedEngine::look_up(Run& run, std::span<const Served::Part> cached) {
+  run.served = engine_.look_up(run.prompt, now_s_, cached, waits(run));
   const std::uint64_t input = request_of(run).input_tokens;
   // A step gives the first token, whatever was found.
   run.to_compute = std::max<std::uint64_t>(run.served.computed_tokens, 1);
@@ -193,7 +205,7 @@ void BatchedEngine::read(std::size_t tier, double seconds) {
 void BatchedEngine::look_again(Run& run) {
   if (run.begun || std::ranges::any_of(run.served.parts, [](const auto& part) { return part.tier.has_value(); }))
     return;
-  const std::vector<Served::Part> cached = pool_.find(run.prompt.path);
+  const std::vector<Served::Part> cached = pooled(run);
   const auto more = std::span(run.prompt.path).subspan(run.cached, cached.size() - run.cached);
   pool_.share(more, run.reserved_bytes);
   run.cached = cached.size();

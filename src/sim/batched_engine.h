@@ -39,8 +39,8 @@ class SimulatedPool {
   bool begin(std::span<const ContextId> cached, std::uint64_t reserved_bytes);
   // It uses cached contexts instead of what it reserved for them.
   void share(std::span<const ContextId> cached, std::uint64_t& reserved_bytes);
-  // Contexts behind the first `cached` are cached as well, unless others were sooner, and are no longer of what it
-  // reserved; it uses all. How many of the path are cached now.
+  // Contexts behind the first `cached` are cached as well, unless others were sooner, exact where it has them so, and
+  // are no longer of what it reserved; it uses all. How many of the path are cached now.
   std::size_t insert(std::span<const ContextId> path, std::size_t cached, const Served& served,
                      std::uint64_t& reserved_bytes);
   void end(std::span<const ContextId> cached, std::uint64_t reserved_bytes);
@@ -92,6 +92,8 @@ class BatchedEngine {
 
   const TraceRequest& request_of(const Run& run) const { return trace_.requests[run.request]; }
   bool admit();
+  std::vector<Served::Part> pooled(const Run& run) const;
+  Waits waits(const Run& run) const;
   void look_up(Run& run, std::span<const Served::Part> cached);
   void look_again(Run& run);
   void read(std::size_t tier, double seconds);

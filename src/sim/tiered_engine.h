@@ -50,6 +50,10 @@ class TieredEngine final : public PlacementBackend {
 
   // A request with this prompt begins, at a time that never goes back, and is served.
   Served serve(const Prompt& prompt, double now_s);
+  // How many of these contexts, which lie in the engine's own pool as the parts say, a request takes from there: none
+  // from the first lossy one on where loading or computing them anew takes less than they lose.
+  std::size_t pooled_that_pay(std::span<const ContextId> path, std::span<const Served::Part> pooled, double now_s,
+                              const Waits& waits) const;
   // The same in two: what a request would be served from. The first of its contexts lie in the engine's own pool, as
   // these say.
   Served look_up(const Prompt& prompt, double now_s, std::span<const Served::Part> pooled = {},
@@ -84,6 +88,10 @@ class TieredEngine final : public PlacementBackend {
     Candidate from;
     double seconds = 0, decode_s = 0;  // in all, and of that
   };
+  struct Reads {
+    std::vector<Read> reads;
+    std::vector<LoadedUpTo> loads;  // by these; without what is computed behind each
+  };
 
   const std::vector<SimulatedTier>& tiers() const { return options_.hardware.tiers; }
   std::uint32_t lowest() const { return static_cast<std::uint32_t>(tiers().size() - 1); }
@@ -113,6 +121,7 @@ class TieredEngine final : public PlacementBackend {
   void count(std::span<const ContextId> path, const Served& served);
   void keep(std::span<const ContextId> path, const Served& served, double stored_at_s, std::size_t pooled);
   // Those from the first that are loaded rather than computed, one after another.
+  Reads reads_of(std::span<const ContextId> path, double at_s, const Waits& waits) const;
   std::vector<Read> reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;
   void store(ContextId id, double from_s, bool pooled);
   void copy(ContextId id);

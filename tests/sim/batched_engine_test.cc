@@ -90,6 +90,27 @@ TEST(BatchedEngine, WhatThePoolHoldsIsAsGoodAsItWas) {
   EXPECT_DOUBLE_EQ(result.quality, 1) << "computed, though what lies below is lossy";
 }
 
+// 40 tokens that a tier brings in 20 s, and computing in 40.
+TEST(BatchedEngine, WhatThePoolHoldsLossyIsPassedOverWhereItLosesMoreThanATierTakes) {
+  const Trace trace = make_trace({{.ids = std::vector<int>(10, 1)}});
+  const Contexts contexts(trace);
+  const Prompt prompt = contexts.prompt(trace, trace.requests[0]);
+  ASSERT_EQ(prompt.path.size(), 1u);
+  for (const double alpha : {30.0, 50.0, 90.0}) {
+    TieredOptions options = with_batching(plain_engine(), {});
+    options.planner = "shale";
+    options.alpha = alpha;
+    const auto setup = TieredSetup::make(options);
+    ASSERT_TRUE(setup);
+    TieredEngine engine(contexts, options, *setup);
+    const std::vector<Served::Part> lossy = {{.quality = 0.5, .exact = false}}, exact = {{}};
+    EXPECT_EQ(engine.pooled_that_pay(prompt.path, lossy, 0, {}), alpha == 90 ? 0u : 1u) << "nothing is stored";
+    engine.serve(prompt, 0);
+    EXPECT_EQ(engine.pooled_that_pay(prompt.path, lossy, 100, {}), alpha == 30 ? 1u : 0u);
+    EXPECT_EQ(engine.pooled_that_pay(prompt.path, exact, 100, {}), 1u);
+  }
+}
+
 TEST(BatchedEngine, WhatFollowsALossyContextOfThePoolIsNotStored) {
   TieredOptions with = with_batching(plain_engine(), {.pool_bytes = 20});
   with.profiles = {{{"half", 1, 0.5, 1, 0}}};

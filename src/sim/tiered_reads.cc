@@ -1,0 +1,76 @@
+// What a request takes of the tiers, and of the engine's own pool.
+#include <algorithm>
+#include <utility>
+
+#include "sim/tiered_engine.h"
+
+namespace shale {
+
+// What is stored of the path, from its first context on, and when it is there: what computes the rest is not known yet.
+TieredEngine::Reads TieredEngine::reads_of(std::span<const ContextId> path, double at_s, const Waits& waits) const {
+  std::vector<Read> reads;
+  std::vector<LoadedUpTo> loads;
+  std::vector<double> free_s = waits.tiers_s;  // by tier
+  std::uint64_t used = 0;                      // tiers, a bit each
+  double read_s = 0, transferred_s = 0, decoded_s = 0, lost_s = 0;
+  for (const ContextId id : path) {
+    const bool others = !prefixes_[id].slot;
+    if (others ? !(shared_ && shared_->has(id, at_s)) : vanished(id)) break;
+    if (reads.empty()) {
+      reads.reserve(path.size());
+      loads.reserve(path.size());
+    }
+    const Candidate from = others ? full_at_lowest(id) : placed(id);
+    const SimulatedTier& tier = tiers()[from.tier];
+    double transfer_s = static_cast<double>(from.bytes) / tier.read_bytes_per_s;
+    if (is_shared(from.tier)) transfer_s = std::max(transfer_s, shared_->transfer_s(from.bytes, at_s + read_s));
+    if (!(used >> from.tier & 1)) transfer_s += tier.latency_s;
+    used |= std::uint64_t{1} << from.tier;
+    const double decode = decode_s(id, from);
+    read_s += transfer_s + decode;
+    decoded_s += decode;
+    if (free_s.empty()) {
+      transferred_s += transfer_s;
+    } else {
+      free_s[from.tier] += transfer_s;
+      transferred_s = std::max(transferred_s, free_s[from.tier]);
+    }
+    if (weighs_quality_) lost_s = std::max(lost_s, options_.alpha * (1 - from.quality));
+    reads.push_back({from, transfer_s + decode, decode});
+    loads.push_back({.ready_s = transferred_s + decoded_s, .lost_s = lost_s});
+  }
+  return {std::move(reads), std::move(loads)};
+}
+
+// As Cache::State::spans_that_pay, but that decoding counts, too.
+std::vector<TieredEngine::Read> TieredEngine::reads_that_pay(std::span<const ContextId> path, double at_s,
+                                                             const Waits& waits) const {
+  auto [reads, loads] = reads_of(path, at_s, waits);
+  double rest_s = 0;
+  for (std::size_t i = loads.size(); i-- > 0;) {
+    loads[i].rest_s = rest_s;
+    rest_s += recompute_s(path[i]);
+  }
+  reads.resize(loads_that_pay(loads, rest_s, waits.engine));
+  return reads;
+}
+
+// As Cache::State::choose.
+std::size_t TieredEngine::pooled_that_pay(std::span<const ContextId> path, std::span<const Served::Part> pooled,
+                                          double now_s, const Waits& waits) const {
+  const auto exact = static_cast<std::size_t>(std::ranges::find(pooled, false, &Served::Part::exact) - pooled.begin());
+  if (exact == pooled.size() || !weighs_quality_) return pooled.size();
+  double quality = 1, computed_s = 0;
+  for (std::size_t i = exact; i < pooled.size(); ++i) {
+    quality = std::min(quality, pooled[i].quality);
+    computed_s += recompute_s(path[i]);
+  }
+  double otherwise_s = waits.engine.compute_s + waits.engine.slowdown * computed_s;
+  const std::vector<LoadedUpTo> loads = reads_of(path.subspan(exact, pooled.size() - exact), now_s, waits).loads;
+  if (exact + loads.size() == pooled.size()) {
+    otherwise_s = std::min(otherwise_s, loads.back().ready_s + loads.back().lost_s);
+  }
+  return options_.alpha * (1 - quality) < otherwise_s ? pooled.size() : exact;
+}
+
+}  // namespace shale
