@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -75,7 +76,8 @@ class LoadingTest : public EngineTest {
     tiers[0].tier = std::move(tier);
     CacheOptions options;
     options.model = model_->info().traits();
-    options.load_always = true;
+    options.load_always = load_always_;
+    options.planner = planner_;
     cache_ = Cache::open(std::move(options), {model_->fingerprint(), "tiny"}, *pool_, std::move(tiers), nullptr, time_)
                  .value();
     engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128}, *model_, tokenizer_,
@@ -91,6 +93,8 @@ class LoadingTest : public EngineTest {
     return response.tokens;
   }
 
+  bool load_always_ = true;
+  std::string planner_ = "shale";
   SilentTier* tier_ = nullptr;
 };
 

@@ -1,7 +1,6 @@
 // Requests whose prefix lies on a tier that takes its time, or never answers.
 #include <gmock/gmock.h>
 
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -9,29 +8,11 @@
 
 #include "engine/loading_fixture.h"
 #include "support/faulty_tier.h"
-#include "support/model_wrapper.h"
 
 namespace shale {
 namespace {
 
 using testing::LoadingTest;
-
-// Counts the tokens of all steps that are begun.
-class CountingModel final : public testing::ModelWrapper {
- public:
-  using ModelWrapper::ModelWrapper;
-
-  Result<std::optional<std::span<const float>>> begin(std::span<const StepSequence> batch, StepHooks* hooks) override {
-    for (const StepSequence& each : batch) begun += each.tokens.size();
-    return ModelWrapper::begin(batch, hooks);
-  }
-  Result<std::optional<std::span<const float>>> resume(StepHooks* hooks) override {
-    ++resumed;
-    return ModelWrapper::resume(hooks);
-  }
-
-  std::size_t begun = 0, resumed = 0;
-};
 
 TEST_F(LoadingTest, OthersGoOnWhileATierIsSilent) {
   static_cast<void>(stored_answer(1));
@@ -71,6 +52,25 @@ TEST_F(LoadingTest, WhoIsStuckComputesOnceItsEstimateIsLongPast) {
   EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
 }
 
+TEST_F(LoadingTest, ASilentTierIsGivenHalfASecondOrTenWhereLoadingIsAllThatCounts) {
+  for (const bool always : {false, true}) {
+    load_always_ = always;
+    open_over_tier(256);
+    for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 10);  // loading pays by far
+    static_cast<void>(stored_answer(1));
+    tier_->set_silent(true);
+    const double begun_s = time_.now_s();
+    ASSERT_TRUE(engine_->submit(ask(1, 200, 1)));
+    const auto run_until = [&](double seconds) {
+      while (cache_->stats().late_loads == 0 && time_.now_s() < begun_s + seconds) engine_->run_once();
+      return cache_->stats().late_loads;
+    };
+    EXPECT_EQ(run_until(always ? 9 : 0.4), 0u);
+    EXPECT_EQ(engine_->loading(), 1u);
+    EXPECT_EQ(run_until(always ? 11 : 1), 1u);
+  }
+}
+
 TEST_F(LoadingTest, WhatDidNotComeInTimeIsChargedToItsTenant) {
   static_cast<void>(stored_answer(1));
   tier_->set_silent(true);
@@ -98,89 +98,6 @@ TEST_F(LoadingTest, ALateTierIsAskedAgainWhenItAnswers) {
   EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   time_.advance(60);
   EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 192u);
-}
-
-// One layer after the other comes, and the last when the load has ended: each is a read of its own.
-class AheadTest : public LoadingTest {
- protected:
-  AheadTest() : counting_(*model_) {
-    open_over(make_throttled_tier(make_memory_tier(tier_bytes_, time_), parse_throttle("10MB/s,1ms").value(), time_),
-              256);
-    engine_ = std::make_unique<Engine>(EngineOptions{.chunk_tokens = 128}, counting_, tokenizer_, *cache_, time_);
-    computed_ = engine_->run(request_);
-    drain();
-    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
-    counting_.begun = counting_.resumed = 0;
-  }
-
-  ~AheadTest() override { engine_.reset(); }  // it uses the model
-
-  // A step of it is begun, and waits for layers.
-  RequestId begin() {
-    const RequestId id = engine_->submit(request_).value();
-    while (counting_.begun == 0) EXPECT_TRUE(engine_->run_once());
-    EXPECT_EQ(engine_->loading(), 1u);
-    return id;
-  }
-
-  CountingModel counting_;
-  const Request request_ = ask(1, 1500, 1);
-  Response computed_;
-};
-
-TEST_F(AheadTest, WhatIsComputedAheadOfALoadIsNotComputedAgain) {
-  const Response loaded = engine_->run(request_);
-  EXPECT_EQ(loaded.tokens, computed_.tokens);
-  EXPECT_GE(loaded.cached.total(), 1488u);
-  EXPECT_GT(counting_.resumed, 0u) << "it began before the load had ended";
-  EXPECT_EQ(counting_.begun, loaded.prompt_tokens - loaded.cached.total() + loaded.tokens.size() - 1);
-}
-
-TEST_F(AheadTest, NothingIsKeptOfOneThatIsCancelled) {
-  engine_->cancel(begin());
-  ASSERT_EQ(engine_->finished().size(), 1u);
-  EXPECT_EQ(cache_->pool_prefix(request_.spans[0].tokens, ""), 0u) << "most of it has not come";
-  EXPECT_EQ(engine_->run(request_).tokens, computed_.tokens);
-}
-
-TEST_F(AheadTest, ItGoesOnWhereAnotherIsCancelled) {
-  const RequestId ahead = begin();
-  engine_->cancel(engine_->submit(generate(5, 40, 4)).value());
-  std::vector<Response> finished = engine_->finished();
-  ASSERT_EQ(finished.size(), 1u);
-  while (engine_->run_once()) continue;
-  finished = engine_->finished();
-  ASSERT_EQ(finished.size(), 1u);
-  EXPECT_EQ(finished[0].id, ahead);
-  EXPECT_EQ(finished[0].tokens, computed_.tokens);
-  EXPECT_EQ(counting_.begun, finished[0].computed_tokens() + finished[0].tokens.size() - 1) << "nothing twice";
-}
-
-// Where single pages alone are free, nothing is computed ahead: what is loaded is kept for others block by block.
-TEST_F(AheadTest, WhatIsLoadedStaysInBlocks) {
-  Request request = request_;
-  request.policy.method = Method::parse("int8").value();
-  const Response computed = engine_->run(request);
-  ASSERT_FALSE(computed.error);
-  drain();
-  ASSERT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
-
-  const std::uint32_t each = pool_->shape().pages_per_block(), block = pool_->shape().block_size;
-  std::vector<PageId> pages;
-  for (std::uint32_t i = 0; i < 20 * each; ++i) pages.push_back(pool_->allocate_page().value());
-  for (std::uint32_t i = 0; i < 20 * each; ++i) {
-    if (i % each != 0) pool_->release_page(pages[i]);
-  }
-  Sequence others(*pool_);
-  ASSERT_TRUE(others.append((pool_->blocks_free() - 1488 / block) * block));
-  const Response loaded = engine_->run(request);
-  EXPECT_EQ(loaded.cached.from("memory"), 1488u);
-  EXPECT_EQ(loaded.tokens, computed.tokens);
-
-  Sequence kept(*pool_);
-  EXPECT_EQ(cache_->retrieve(request.spans[0].tokens, request.policy, kept, {}).tokens(), 1488u);
-  EXPECT_FALSE(kept.ragged());
-  for (std::uint32_t i = 0; i < 20 * each; i += each) pool_->release_page(pages[i]);
 }
 
 TEST_F(LoadingTest, APreemptedRunThatCannotBeComputedAgainDoesNotWaitForEver) {
