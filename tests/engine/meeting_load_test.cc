@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/loading_fixture.h"
+#include "support/faulty_tier.h"
 
 namespace shale {
 namespace {
@@ -15,14 +16,18 @@ using testing::LoadingTest;
 // Over a tier that takes almost as long as computing, which is guessed to be 200 tokens a second.
 class MeetingLoadTest : public LoadingTest {
  protected:
-  MeetingLoadTest() {
+  MeetingLoadTest() { open_slow({}); }
+
+  void open_slow(testing::Faults faults) {
+    auto tier = std::make_unique<testing::FaultyTier>(make_memory_tier(tier_bytes_, time_), std::move(faults), time_);
+    open_meeting(make_throttled_tier(std::move(tier), slow_, time_));
+  }
+  void open_meeting(std::unique_ptr<Tier> tier) {
     engine_.reset();
     cache_.reset();
-    const double token_bytes = static_cast<double>(model_->page_shape().token_bytes());
-    const Throttle slow{"slow", 1e-4, 240 * token_bytes, 1e12};
     std::vector<StoreTier> tiers(1);
-    tiers[0].tier = make_throttled_tier(make_memory_tier(tier_bytes_, time_), slow, time_);
-    tiers[0].tier->expect({slow.latency_s, slow.read_bytes_per_s, slow.write_bytes_per_s});
+    tiers[0].tier = std::move(tier);
+    tiers[0].tier->expect({slow_.latency_s, slow_.read_bytes_per_s, slow_.write_bytes_per_s});
     CacheOptions options;
     options.model = model_->info().traits();
     options.chunk_tokens = 64;
@@ -31,14 +36,27 @@ class MeetingLoadTest : public LoadingTest {
     engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4, .chunk_tokens = 128}, *model_, tokenizer_,
                                        *cache_, time_);
   }
+
+  // What it stores lies on the tier alone then.
+  Response compute(const Request& request) {
+    Response response = engine_->run(request);
+    EXPECT_FALSE(response.error);
+    drain();
+    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+    return response;
+  }
+  void expect_pages_returned() {
+    drain();
+    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
+  }
+
+  const Throttle slow_{"slow", 1e-4, 240 * static_cast<double>(model_->page_shape().token_bytes()), 1e12};
 };
 
 TEST_F(MeetingLoadTest, APrefixIsComputedFromItsFrontAndLoadedFromItsBack) {
   const Request request = ask(1, 512, 1);
-  const Response cold = engine_->run(request);
-  ASSERT_FALSE(cold.error);
-  drain();
-  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+  const Response cold = compute(request);
   const Response met = engine_->run(request);
   ASSERT_FALSE(met.error);
   EXPECT_EQ(cache_->stats().meetings, 1u);
@@ -46,17 +64,13 @@ TEST_F(MeetingLoadTest, APrefixIsComputedFromItsFrontAndLoadedFromItsBack) {
   EXPECT_GE(met.cached.from("memory"), 64u);
   EXPECT_LE(met.cached.from("memory"), 448u);
   EXPECT_EQ(met.tokens, cold.tokens);
-  drain();
-  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
-  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
+  expect_pages_returned();
 }
 
 TEST_F(MeetingLoadTest, ForWhoDemandsExactnessToo) {
   Request request = ask(1, 512, 1);
   request.policy.exact = true;
-  const Response cold = engine_->run(request);
-  drain();
-  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+  const Response cold = compute(request);
   const Response met = engine_->run(request);
   EXPECT_EQ(cache_->stats().meetings, 1u);
   EXPECT_EQ(met.tokens, cold.tokens);
@@ -65,9 +79,7 @@ TEST_F(MeetingLoadTest, ForWhoDemandsExactnessToo) {
 // Its front is ragged once it has dropped tokens: what came of its back cannot join it.
 TEST_F(MeetingLoadTest, WhatDropsTokensComputesTheRest) {
   Request request = ask(1, 512, 1);
-  ASSERT_FALSE(engine_->run(request).error);
-  drain();
-  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+  static_cast<void>(compute(request));
   request.budget = KvBudgetOptions{.tokens = 64, .method = "knorm", .prefill = BudgetPrefill::kChunked, .interval = 32};
   const Response dropped = engine_->run(request);
   ASSERT_FALSE(dropped.error) << dropped.error->message;
@@ -75,15 +87,11 @@ TEST_F(MeetingLoadTest, WhatDropsTokensComputesTheRest) {
   EXPECT_EQ(dropped.cached.total(), 0u);
   const Status sound = pool_->check_integrity();
   EXPECT_TRUE(sound) << sound.error().message;
-  drain();
-  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
-  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
+  expect_pages_returned();
 }
 
 TEST_F(MeetingLoadTest, CancellingReturnsWhatWasAsked) {
-  ASSERT_FALSE(engine_->run(ask(1, 512, 1)).error);
-  drain();
-  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+  static_cast<void>(compute(ask(1, 512, 1)));
   const RequestId id = engine_->submit(ask(1, 512, 2)).value();
   ASSERT_TRUE(engine_->run_once());
   ASSERT_TRUE(engine_->run_once());
@@ -111,6 +119,58 @@ TEST_F(MeetingLoadTest, InAPoolFullOfOtherPrefixesToo) {
   const Response met = engine_->run(request);
   EXPECT_EQ(cache_->stats().meetings, 1u);
   EXPECT_GE(met.cached.from("memory"), 64u);
+}
+
+TEST_F(MeetingLoadTest, ATierThatFallsSilentIsComputedInstead) {
+  auto tier = std::make_unique<testing::SilentTier>(make_memory_tier(tier_bytes_, time_), time_);
+  testing::SilentTier& silent = *tier;
+  open_meeting(std::move(tier));
+  const Request request = ask(1, 512, 1);
+  const Response cold = compute(request);
+  silent.set_silent(true);
+  const double begun_s = time_.now_s();
+  ASSERT_TRUE(engine_->submit(request));
+  std::vector<Response> finished;
+  while (finished.empty() && time_.now_s() < begun_s + 20) {
+    engine_->run_once();
+    finished = engine_->finished();
+  }
+  ASSERT_EQ(finished.size(), 1u) << "it waits for ever";
+  const Response& answer = finished[0];
+  const double took_s = time_.now_s() - begun_s;
+  ASSERT_FALSE(answer.error) << answer.error->message;
+  EXPECT_EQ(cache_->stats().meetings, 1u);
+  EXPECT_EQ(cache_->stats().late_loads, 1u);
+  EXPECT_EQ(answer.tokens, cold.tokens);
+  EXPECT_EQ(answer.cached.total(), 0u);
+  EXPECT_GT(took_s, 0.5);
+  EXPECT_LT(took_s, 2) << "a chunk is estimated to take a quarter of a second";
+
+  // What is known to be silent is not asked again at once.
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+  EXPECT_FALSE(engine_->run(ask(1, 512, 2)).error);
+  EXPECT_EQ(cache_->stats().meetings, 1u);
+  EXPECT_EQ(cache_->stats().late_loads, 1u);
+  silent.set_silent(false);
+  expect_pages_returned();
+}
+
+TEST_F(MeetingLoadTest, BringsNothingOfAChunkThatIsDamaged) {
+  std::uint64_t left = 0;  // so many reads from now on the one that is damaged
+  open_slow({.corrupt_read = [&left](std::uint64_t) { return left > 0 && --left == 0; }});
+  for (std::uint32_t read = 1; read <= 4; ++read) {
+    const Request request = ask(read, 512, 1);
+    const Response cold = compute(request);
+    left = read;
+    const Response met = engine_->run(request);
+    ASSERT_FALSE(met.error) << met.error->message;
+    EXPECT_EQ(left, 0u);
+    EXPECT_EQ(cache_->stats().meetings, read);
+    EXPECT_EQ(met.cached.total(), 64 * ((read - 1) / 2)) << "what came behind it: a chunk is two reads";
+    EXPECT_EQ(met.tokens, cold.tokens);
+    EXPECT_EQ(cache_->store().stats().damaged_chunks, read);
+  }
+  expect_pages_returned();
 }
 
 }  // namespace
