@@ -1,4 +1,4 @@
-// What was loaded lossily for one request serves the next from the pool.
+// What was loaded lossily for one request serves the next from the pool, and is not stored.
 #include <gtest/gtest.h>
 
 #include "support/cache_fixture.h"
@@ -242,6 +242,58 @@ TEST_F(LossyPrefixesTest, WhatWasUsedLongestAgoIsEvictedFirst) {
   EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
   EXPECT_EQ(from(first), "memory");
   EXPECT_TRUE(cache_->check_integrity());
+}
+
+TEST_F(LossyPrefixesTest, WhatIsDamagedIsSharedWithNobody) {
+  CacheOptions options;
+  options.planner = "fixed:knorm+int8@0.5";
+  options.chunk_tokens = 32;
+  open(0, kUnlimited, options);
+  const Tokens tokens = at_rest(9, 400);
+  cache_.reset();
+  damage_middle_of_blobs();
+  open(0, kUnlimited, options);
+  {
+    Sequence sequence(*pool_);
+    Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
+    ASSERT_EQ(retrieval.tokens(), 400u);
+    EXPECT_FALSE(retrieval.ensure_all(executor_));
+    ASSERT_TRUE(retrieval.failure());
+    EXPECT_GT(retrieval.failure()->block, 0u) << "there is a front that came";
+    retrieval = cache_->keep_what_came(std::move(retrieval), sequence);
+    EXPECT_EQ(retrieval.tokens(), 0u);
+    EXPECT_EQ(sequence.length(), 0u) << "what was kept of it is ranked over all of it";
+    EXPECT_EQ(cache_->stats().failed_loads, 1u);
+  }
+  {
+    Sequence again(*pool_);
+    const Retrieval retrieval = cache_->retrieve(asked(tokens), {}, again);
+    for (const SourceUsed& source : retrieval.sources()) EXPECT_NE(source.where, "pool");
+    EXPECT_LT(retrieval.tokens(), 400u) << "never served again";
+  }
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
+}
+
+// Nor one whose heads have pages of their own, which are in no order that the store knows.
+TEST_F(CacheTest, ALossySequenceIsNotStored) {
+  open();
+  const Tokens tokens = tokens_of(10, 150);
+  for (const bool ragged : {false, true}) {
+    Sequence computed(*pool_);
+    compute(tokens, 150, computed);
+    if (ragged) {
+      computed.part();
+    } else {
+      computed.mark_lossy();
+    }
+    cache_->store({.tokens = tokens, .recompute_s = 5, .label = "a document"}, computed);
+    computed.clear();
+    drain();
+    EXPECT_TRUE(stored(tokens).empty());
+    Sequence sequence(*pool_);
+    EXPECT_EQ(fetch(asked(tokens), sequence, exact(true)), 0u);
+  }
 }
 
 }  // namespace

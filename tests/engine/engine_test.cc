@@ -73,6 +73,47 @@ TEST_F(EngineTest, ANamedMethodIsLossyNowAndFromDiskWithTheSameAnswer) {
   EXPECT_EQ(answer.tokens, engine_->run(std::move(uncached)).tokens);
 }
 
+// Under its plain name it would be taken for exact.
+TEST_F(EngineTest, WhatStandsOnALossyPrefixIsNotStored) {
+  std::uint32_t document = 10;
+  for (const char* how : {"fixed:int8", "fixed:knorm+int8@0.5", "int8", "knorm"}) {
+    Request request = ask(++document, 200, 1);
+    request.ignore_end = true;
+    request.max_tokens = 40;
+    cache_options_.planner = std::string_view(how).starts_with("fixed:") ? how : "shale";
+    if (cache_options_.planner != how) {
+      request.policy.method = Method::parse(how).value();
+      request.policy.keep = request.policy.method->scorer.empty() ? 1 : 0.5;
+    }
+    open();
+    ASSERT_FALSE(engine_->run(request).error) << how;
+    drain();
+    open();
+    const std::uint64_t extents = cache_->store().stats().extents;
+    request.spans.insert(request.spans.begin() + 1,
+                         {.tokens = random_tokens(100, 256, 50), .store = true, .label = "notes"});
+    request.store_answer = true;
+    const Response answer = engine_->run(request);
+    ASSERT_FALSE(answer.error) << how << ": " << answer.error->message;
+    EXPECT_TRUE(answer.lossy) << how;
+    drain();
+    EXPECT_EQ(cache_->store().stats().extents, extents) << how;
+
+    open();
+    Request next = request;
+    std::vector<Token>& turn = next.spans.back().tokens;
+    turn.insert(turn.end(), answer.tokens.begin(), answer.tokens.end());
+    next.policy = {};
+    next.policy.exact = true;
+    const Response exact = engine_->run(next);
+    EXPECT_FALSE(exact.lossy) << how;
+    EXPECT_EQ(exact.cached.total(), cache_options_.planner == how ? 0u : 192u) << how;
+    next.use_cache = false;
+    EXPECT_EQ(exact.tokens, engine_->run(next).tokens) << how;
+    drain();
+  }
+}
+
 TEST_F(EngineTest, DamagedBytesCostTimeAndNothingElse) {
   const Response cold = engine_->run(ask(4, 180, 1));
   drain();
