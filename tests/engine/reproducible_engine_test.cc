@@ -145,6 +145,44 @@ TEST_F(ReproducibleEngineTest, TheNextTurnIsNoMoreExactThanTheLast) {
   EXPECT_GT(found(chain, false, false), 150u);
 }
 
+// Two ask at once about the same text behind an answer in other weights: the second takes from the pool what the first
+// has just computed, unless it demands exact KV.
+TEST_F(ReproducibleEngineTest, WhoSharesWhatIsBeingComputedKnowsWhatItIs) {
+  for (const bool exact : {false, true}) {
+    Request request = turn(false);
+    request.spans[0].tokens[0] += exact;  // nothing of it is known
+    std::vector<Token> chain = chain_of(request, engine_->run(request));
+    const auto notes = random_tokens(92, 256, 78);
+    chain.insert(chain.end(), notes.begin(), notes.end());
+    ASSERT_EQ(chain.size(), 14u * 16);
+    std::vector<Request> requests(2);
+    std::vector<RequestId> ids;
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      requests[i].spans.push_back({.tokens = chain, .store = true, .label = "notes"});
+      requests[i].spans.push_back({.tokens = random_tokens(9, 256, 90 + i), .store = false, .label = ""});
+      requests[i].max_tokens = 12;
+      requests[i].policy.exact = exact && i == 1;
+      ids.push_back(engine_->submit(requests[i]).value());
+    }
+    while (engine_->run_once()) {
+    }
+    for (const Response& response : engine_->finished()) {
+      ASSERT_FALSE(response.error) << response.error->message;
+      if (response.id == ids[0]) continue;
+      EXPECT_EQ(response.cached.from("pool"), exact ? 73 : chain.size()) << "all but its question";
+      if (!exact) continue;
+      Request cold = requests[1];
+      cold.use_cache = false;
+      EXPECT_EQ(response.tokens, engine_->run(cold).tokens);
+    }
+    EXPECT_EQ(found(chain, true, true), exact ? chain.size() : 73);
+    EXPECT_EQ(found(chain, false, exact), chain.size());
+    drain();
+    open();
+    EXPECT_EQ(found(chain, true, true), exact ? chain.size() : 64);
+  }
+}
+
 TEST_F(ReproducibleEngineTest, ExactAnswersAreTheSameBesideOthers) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 4; ++i) {
