@@ -212,7 +212,6 @@ TEST_F(AdmissionTest, TokensWithoutTextAreToldApart) {
   bool seen[2] = {};
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     Request request = generate(seed, 20, 4);
-    request.ignore_end = true;
     request.sampling = {.temperature = 2, .seed = seed};
     const Response response = engine_->run(std::move(request));
     const bool unspoken =

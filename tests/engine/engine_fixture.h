@@ -28,12 +28,14 @@ class SlowComputer final : public Clock {
   RealClock real_;
 };
 
-// Takes about a millisecond for a token, so that what is running can be interrupted.
-inline TinyModel slow_model() { return {.layers = 6, .embedding = 256, .feed_forward = 768}; }
+// Takes about a millisecond for a token, so that what is running can be interrupted; it repeats a token, and so ends no
+// turn before.
+inline TinyModel slow_model() { return {.layers = 6, .embedding = 256, .feed_forward = 768, .tied_head = true}; }
 
 class EngineTest : public ::testing::Test {
  protected:
-  explicit EngineTest(const TinyModel& tiny = {}) {
+  // With a head of its own: one that is tied to such embeddings repeats the last token whatever came before it.
+  explicit EngineTest(const TinyModel& tiny = {.tied_head = false}) {
     path_ = folder_.path() / "tiny.gguf";
     write_tiny_model(tiny, path_);
     hold(PageElement::kHalf);
@@ -98,11 +100,12 @@ class EngineTest : public ::testing::Test {
     return request;
   }
 
-  // A prompt without a context, of which nothing is kept.
+  // A prompt without a context, of which nothing is kept. Its answer is as long as it may be.
   static Request generate(std::uint32_t seed, std::size_t prompt, std::uint32_t tokens) {
     Request request;
     request.spans.push_back({.tokens = random_tokens(prompt, 256, seed), .store = false, .label = ""});
     request.max_tokens = tokens;
+    request.ignore_end = true;
     request.insert_prefix = false;
     return request;
   }

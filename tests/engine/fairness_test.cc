@@ -82,8 +82,7 @@ TEST_F(FairnessTest, PrioritiesOrderATenantsOwnAlone) {
 
 TEST_F(FairnessTest, ALongAnswerSavesUpNothing) {
   Engine engine({.sequences_max = 2, .chunk_tokens = 128}, *model_, tokenizer_, *cache_, clock_);
-  Request endless = of("a", 0, 40, 1500);
-  endless.ignore_end = true;
+  const Request endless = of("a", 0, 40, 1500);
   const RequestId kept = engine.submit(endless).value();
   engine.run_once();
   std::vector<Request> requests;

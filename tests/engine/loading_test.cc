@@ -105,7 +105,6 @@ TEST_F(LoadingTest, APreemptedRunThatCannotBeComputedAgainDoesNotWaitForEver) {
   std::vector<RequestId> ids;
   for (std::uint32_t i = 0; i < 3; ++i) {
     Request request = generate(i, 100, 200);
-    request.ignore_end = true;
     if (i == 2) request.budget = KvBudgetOptions{.tokens = 64, .method = "h2o", .interval = 32};
     ids.push_back(engine_->submit(std::move(request)).value());
   }

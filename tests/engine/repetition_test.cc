@@ -38,11 +38,7 @@ class RepetitionTest : public testing::EngineTest {
     engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 4}, *model_, tokenizer_, *cache_, time_);
   }
 
-  static Request decode(std::uint32_t seed, std::uint32_t tokens) {
-    Request request = generate(seed, 24, tokens);
-    request.ignore_end = true;
-    return request;
-  }
+  static Request decode(std::uint32_t seed, std::uint32_t tokens) { return generate(seed, 24, tokens); }
   // The model repeats its context for the method, which the request names.
   static Request named(std::uint32_t document, std::size_t tokens) {
     Request request = ask(document, tokens, 1);

@@ -113,7 +113,6 @@ TEST_F(ReproducibleEngineTest, AnExactAnswerGoesOnAsItBegan) {
   std::vector<Request> requests;
   for (std::uint32_t i = 0; i < 3; ++i) {
     requests.push_back(generate(i, 100, 150));
-    requests.back().ignore_end = true;
     requests.back().policy.exact = true;
   }
   std::vector<std::vector<Token>> alone;

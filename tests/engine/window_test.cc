@@ -10,7 +10,7 @@ using testing::random_tokens;
 class WindowTest : public EngineTest {
  protected:
   WindowTest() {
-    testing::write_tiny_model({.architecture = "gemma3"}, path_);
+    testing::write_tiny_model({.architecture = "gemma3", .tied_head = false}, path_);
     model_ = Model::load(path_, {.weights = WeightChoice::kFile, .threads = 1, .float32 = true}).value();
     open();
   }
