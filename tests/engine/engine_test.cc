@@ -28,6 +28,11 @@ TEST_F(EngineTest, AnswersAreTheSameComputedFromThePoolAndFromDisk) {
   EXPECT_EQ(restarted.sources[0].method, Method::full());
 }
 
+// Tokens are what these tests compare: they tell nothing where the model says the same whatever it read.
+TEST_F(EngineTest, AnswersFollowFromWhatWasRead) {
+  EXPECT_NE(engine_->run(ask(1, 150, 1)).tokens, engine_->run(ask(2, 150, 1)).tokens);
+}
+
 TEST_F(EngineTest, ARequestMayIgnoreTheCache) {
   const Response cold = engine_->run(ask(2, 100, 1));
   Request request = ask(2, 100, 1);

@@ -41,6 +41,10 @@ class WindowTest : public EngineTest {
   }
 };
 
+TEST_F(WindowTest, AnswersFollowFromWhatWasRead) {
+  EXPECT_NE(engine_->run(ask(1, 150, 1)).tokens, engine_->run(ask(2, 150, 1)).tokens);
+}
+
 TEST_F(WindowTest, PagesBehindEveryWindowComeBackAndTheAnswerStays) {
   std::vector<Token> kept, returned;
   const std::uint32_t all = most_pages(generate(true), kept);
