@@ -63,7 +63,7 @@ std::vector<DemoDocument> three_documents() {
 TEST(Demo, RunsSmall) {
   testing::TemporaryFolder folder;
   const fs::path path = folder.path() / "tiny.gguf";
-  testing::write_tiny_model({}, path);
+  testing::write_tiny_model({.tied_head = false}, path);
   const auto model = Model::load(path, {.weights = WeightChoice::kFile, .threads = 1}).value();
   const ByteTokenizer tokenizer;
 
