@@ -23,6 +23,7 @@ import zipfile
 import sentence_model
 
 TABLE = pathlib.Path(__file__).with_name("models.json")
+ENDS = (signal.SIGINT, signal.SIGTERM)
 BLOCK = 1 << 20
 
 
@@ -104,7 +105,9 @@ def fetch(name, model, folder):
     folder.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(folder).free < model["bytes"] * (1 + 1 / max(1, len(model.get("parts", [])))):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # until the folder is one that goes
     with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=folder) as work:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
         whole, digest = pathlib.Path(work, "whole"), hashlib.sha256()
         with Progress(name, work, model["bytes"]), open(whole, "wb") as target:
             for piece in pieces(name, model, pathlib.Path(work)):
@@ -118,7 +121,7 @@ def fetch(name, model, folder):
 
 def end(number, _):
     """Ends the program by an exception, so that the work folder goes; a second signal must not stop that."""
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in ENDS:
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
@@ -128,7 +131,7 @@ def main():
     parser.add_argument("name")
     parser.add_argument("--to", metavar="FOLDER", type=pathlib.Path, required=True)
     arguments = parser.parse_args()
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in ENDS:
         signal.signal(each, end)
     models = json.loads(TABLE.read_text())
     if arguments.name not in models:
