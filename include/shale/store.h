@@ -291,7 +291,7 @@ typedef struct shale_save_hints {
   const uint32_t* boundaries;  // blocks after which an extent ends (a system prompt, a document, a turn); ascending
   size_t boundary_count;
   const char* method;     // `[budget:]scorer[+quantizer]`, `quantizer` or, as NULL, `full`
-  double keep;            // share of tokens kept: 0.1, 0.25, 0.5, 0.75 or 1; 0: 1
+  double keep;            // share of tokens kept: 0.1, 0.25, 0.5, 0.75 or 1; 0: 1. Where less lies there, it stays so
   double quality;         // of that method at that keep, as measured or believed, for shale_needs; 0: 1
   double recompute_s;     // seconds that these blocks took to compute; cheap ones are given up first; 0: not known
   const char* label;      // for people

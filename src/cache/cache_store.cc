@@ -127,7 +127,9 @@ Result<ScorerNeeds> Cache::State::needs_of(const Method& method) const {
   for (std::uint32_t tier = 0; tier < kKeepGrid.size(); ++tier) {
     SHALE_ASSIGN(const auto quantizer, make_quantizer(method.quantizer_of(tier), options.tables));
     if (quantizer->needs_tables()) {
-      return fail(ErrorCode::kInvalidArgument, "{} needs tables of the model: `shale calibrate --cachegen-tables FILE` makes them", quantizer->name());
+      return fail(ErrorCode::kInvalidArgument,
+                  "{} needs tables of the model: `shale calibrate --cachegen-tables FILE` makes them",
+                  quantizer->name());
     }
   }
   if (method.scorer.empty()) return ScorerNeeds{};

@@ -82,7 +82,8 @@ void add_access_options(Command command, ServeOptions& options) {
       .capture_default_str()
       .group(group);
   add_size(command, "--tenant-bytes", options.tenant_bytes,
-           "What one tenant's contexts may take on this machine's tiers, in all copies; beyond it its own are dropped", "any")
+           "What one tenant's contexts may take on this machine's tiers, in all copies; beyond it its own are dropped",
+           "any")
       .envname("SHALE_TENANT_BYTES")
       .group(group);
   command

@@ -250,6 +250,8 @@ Result<bool> QualityWatch::measure_prior(const Stop& stop) {
   return more;
 }
 
+bool QualityWatch::measures_prior() { return prior_ && !profiling_ && !context_to_check(); }
+
 // Profiles are checked once enough was asked or answered; of those that were never made only what was expected of
 // answers can be.
 QualityWatch::Context* QualityWatch::context_to_check() {

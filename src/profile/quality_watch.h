@@ -74,7 +74,8 @@ class QualityWatch {
   // `stop` says so; what it had found out so far it keeps. With `beside`, `stop` lets requests go on; else only while
   // none is running.
   bool work(const Stop& stop);
-  bool lacks_prior() const { return prior_.has_value(); }  // it is still being measured, or looked for
+  // Whether the next piece is the prior's.
+  bool measures_prior();
   const QualityWatchStats& stats() const { return stats_; }
 
  private:

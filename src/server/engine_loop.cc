@@ -208,7 +208,7 @@ bool EngineLoop::keep_profiles(bool worked) {
   const double now_s = clock_.now_s();
   const bool place = now_s >= nothing_to_measure_until_s_ && engine_.guest_tokens(0) > 0;
   if (running_.empty() ? worked : !place) return false;
-  if (!measuring_turns_.due(now_s) && !watch_->lacks_prior()) return false;
+  if (!measuring_turns_.due(now_s) && !watch_->measures_prior()) return false;
   SpareTime spare(engine_, clock_, [this] { return turn(); });
   const Stop stop(spare);
   const OwnTime time(stop);

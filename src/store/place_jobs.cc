@@ -300,7 +300,7 @@ class PlaceJob final : public StoreJob {
     if (!id) return;
     core_.use(*id);
     core_.live_on(*id, facts_.expires_s);
-    core_.hold(*id, to_.tier, facts_);
+    core_.resize(*id, facts_.keep, facts_.bytes);
     core_.set_on(*id, to_.tier);
     core_.log_stored(*id, to_.tier);
     core_.tell(StoreEvent::Kind::kStored, to_.tier, core_.index.realms()[realm_].tenant, manifest_);

@@ -121,8 +121,6 @@ class StoreCore {
   void resize(ExtentId id, float keep, std::uint64_t bytes);
   // Before a copy with these facts counts as one of the extent's.
   void hold_no_more(ExtentId id, const ExtentFacts& facts);
-  // Likewise of what this store has written there: what lies elsewhere and keeps less is given up.
-  void hold(ExtentId id, std::uint32_t tier, const ExtentFacts& facts);
   // It is saved again, with this time to live.
   void live_on(ExtentId id, double expires_s);
   IndexRecord record_of(ExtentId id) const;  // that it is stored, as others may read it

@@ -103,15 +103,6 @@ void StoreCore::hold_no_more(ExtentId id, const ExtentFacts& facts) {
   if (facts.keep < extent.keep || extent.tiers == 0) resize(id, facts.keep, facts.bytes);
 }
 
-// What others may need stays there, and is not known to be there any more.
-void StoreCore::hold(ExtentId id, std::uint32_t tier, const ExtentFacts& facts) {
-  const Extent& extent = index.at(id);
-  for (std::uint32_t t = 0; t < tier_count() && extent.keep < facts.keep; ++t) {
-    if (t != tier && extent.on(t)) placer.may_remove(t) ? remove_from(id, t) : clear_on(id, t);
-  }
-  resize(id, facts.keep, facts.bytes);
-}
-
 // Where the time to live that it has is over, or was of copies that are gone.
 void StoreCore::live_on(ExtentId id, double expires_s) {
   Extent& extent = index.at(id);

@@ -2,7 +2,6 @@
 #include "store/store_save.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 namespace shale {
@@ -88,8 +87,7 @@ bool SaveJob::advance(Writing& writing) {
 // To where the placement wants it. True where nothing is left to write. With the mutex held, which may be given up
 // then.
 bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
-  const Extent& extent = core_.index.at(*writing.id);
-  if (extent.tiers != 0 && extent.keep >= writing.facts.keep) {  // somebody else has saved the same
+  if (const Extent& extent = core_.index.at(*writing.id); extent.tiers != 0) {  // somebody else has saved the same
     writing.tier = extent.fastest_tier();
     stored(writing, std::move(lock));
     return true;
@@ -100,11 +98,6 @@ bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
                   fail(ErrorCode::kFull, "{} bytes more are more than tenant {} may have", writing.facts.bytes,
                        plan_.hints.tenant));
   }
-  if (extent.tiers != 0) {  // with less kept: the rest is added where it outlives most
-    writing.tier = static_cast<std::uint32_t>(std::bit_width(extent.tiers)) - 1;
-    return false;
-  }
-  core_.hold_no_more(*writing.id, writing.facts);
   const auto keys = std::span(plan_.keys).first(writing.piece.first_block + writing.piece.blocks);
   const double pool_share = core_.options.placement.pool_share(keys, writing.piece.first_block);
   const Variant placed = core_.placer.place_new(*writing.id, may_become() && !core_.placer.crowded(), pool_share);
@@ -148,18 +141,15 @@ bool SaveJob::begin(Writing& writing) {
     writing.since_s = core_.clock.now_s();
   }
   for (; writing.tier < core_.tier_count(); ++writing.tier, writing.since_s = core_.clock.now_s()) {
-    const Extent& extent = core_.index.at(*writing.id);
-    const bool there = extent.on(writing.tier);
-    if (there && extent.keep >= writing.facts.keep) {
+    if (core_.index.at(*writing.id).on(writing.tier)) {
       stored(writing, std::move(lock));
       return true;
     }
-    const std::uint64_t bytes = writing.facts.bytes - (there ? std::min(extent.bytes, writing.facts.bytes) : 0);
     const TierState& tier = core_.tiers[writing.tier];
-    if (tier.tier().read_only() || bytes > tier.capacity_bytes()) continue;
+    if (tier.tier().read_only() || writing.facts.bytes > tier.capacity_bytes()) continue;
     if (tier.writing.contains(writing.facts.name) && patient()) return false;  // what it left there goes first
-    const bool room = core_.has_room(writing.tier, bytes);
-    if (room && core_.begin_write(writing.tier, {writing.facts.name, writing.blobs->tag}, bytes)) break;
+    const bool room = core_.has_room(writing.tier, writing.facts.bytes);
+    if (room && core_.begin_write(writing.tier, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) break;
     if ((room || !tier.config.shared) && patient()) return false;  // on a shared tier nobody makes it
   }
   if (writing.tier == core_.tier_count()) {
@@ -206,7 +196,6 @@ void SaveJob::stored(Writing& writing, std::unique_lock<std::mutex> lock) {
   const bool by_callers = core_.index.at(id).tiers == 0 && core_.removals != writing.removals;
   const bool removed = !first && (by_callers || !core_.placer.lies(id));
   const bool fresh = !core_.index.at(id).on(writing.tier);
-  if (first && (fresh || writing.facts.keep > core_.index.at(id).keep)) core_.hold(id, writing.tier, writing.facts);
   core_.set_on(id, writing.tier);
   core_.log_stored(id, writing.tier);
   if (first && plan_.hints.pin) core_.pin(id, true);
