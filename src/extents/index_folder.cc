@@ -153,6 +153,7 @@ void IndexFolder::append(IndexRecord record) {
     own_unfinished_.erase(*name);
     settled(*name);
   }
+  needs_sync_ = needs_sync_ || (sync_ && record.type != Type::kUsed);
   writer_.add(record);
   if (writer_.size() >= kFlushBytes && !lost_) (void)flush();
 }
@@ -177,7 +178,7 @@ Status IndexFolder::begin_again() {
 
 Status IndexFolder::flush() {
   if (lost_) return begin_again();
-  if (writer_.size() == 0 && unwritten_.empty()) return {};
+  if (writer_.size() == 0 && unwritten_.empty() && !needs_sync_) return {};
   const std::vector<std::byte> bytes = writer_.take();
   unwritten_.insert(unwritten_.end(), bytes.begin(), bytes.end());
   if (is_removed(own_)) return begin_again();  // with its folder, by somebody, or its file system is gone
@@ -188,7 +189,8 @@ Status IndexFolder::flush() {
     return written;
   }
   own_bytes_ += std::exchange(unwritten_, {}).size();
-  if (sync_) SHALE_TRY(synchronise(own_, folder_));
+  if (needs_sync_) SHALE_TRY(synchronise(own_, folder_));
+  needs_sync_ = false;
   return own_bytes_ > log_bytes_max_ ? start_log() : Status();
 }
 

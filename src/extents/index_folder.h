@@ -27,7 +27,7 @@ class IndexFolder {
   static constexpr std::uint64_t kLogBytesMax = std::uint64_t{64} << 20;
 
   // Makes `tier_folder`/store and a log of this store's own, locked as long as it lives; a longer one is followed by
-  // another. `sync`: what is flushed outlives a loss of power. kIo.
+  // another. `sync`: what is flushed outlives a loss of power, but for uses alone: every hit logs one. kIo.
   static Result<std::unique_ptr<IndexFolder>> open(const std::filesystem::path& tier_folder,
                                                    std::uint64_t log_bytes_max = kLogBytesMax, bool sync = false);
 
@@ -117,7 +117,8 @@ class IndexFolder {
   std::uint64_t own_bytes_ = 0;
   RecordWriter writer_;
   std::vector<std::byte> unwritten_;
-  double latest_s_ = 0;  // of all records read and appended
+  bool needs_sync_ = false;  // more than uses was appended since the log was synchronised
+  double latest_s_ = 0;      // of all records read and appended
   bool begun_anew_ = false;
   bool lost_ = false;  // records that what follows needs: only a new log can be read
   std::unordered_map<Hash128, IndexRecord> own_unfinished_;

@@ -5,16 +5,22 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 
 #include "store/index_folder_fixture.h"
 
 namespace {
 std::atomic<int> files_synchronised = 0;
-}
+std::atomic<bool> synchronising_fails = false;
+}  // namespace
 
 // In the place of the system's, which it calls.
 extern "C" int fdatasync(int file) {
+  if (synchronising_fails) {
+    errno = EIO;
+    return -1;
+  }
   ++files_synchronised;
   return static_cast<int>(syscall(SYS_fdatasync, file));
 }
@@ -36,6 +42,30 @@ TEST_F(IndexFolderTest, WhatIsFlushedIsOnTheDeviceWhereThatIsAskedFor) {
     ASSERT_TRUE(folder->write_snapshot([](const IndexFolder::Visit&) {}));
     EXPECT_EQ(snapshot_too(), sync);
   }
+}
+
+TEST_F(IndexFolderTest, UsesAloneAreNotSynchronised) {
+  const auto folder = IndexFolder::open(folder_.path(), IndexFolder::kLogBytesMax, true).value();
+  const int before = files_synchronised;
+  folder->append(about(IndexRecord::Type::kUsed, 1));
+  ASSERT_TRUE(folder->flush());
+  EXPECT_EQ(files_synchronised, before);
+  folder->append(stored(1));
+  ASSERT_TRUE(folder->flush());
+  EXPECT_EQ(files_synchronised, before + 1);
+  ASSERT_TRUE(folder->flush());
+  EXPECT_EQ(files_synchronised, before + 1);
+}
+
+TEST_F(IndexFolderTest, WhatCouldNotBeSynchronisedIsWithTheNextFlush) {
+  const auto folder = IndexFolder::open(folder_.path(), IndexFolder::kLogBytesMax, true).value();
+  folder->append(stored(1));
+  synchronising_fails = true;
+  EXPECT_FALSE(folder->flush());
+  synchronising_fails = false;
+  const int before = files_synchronised;
+  ASSERT_TRUE(folder->flush());
+  EXPECT_EQ(files_synchronised, before + 1);
 }
 
 // A link stands for the mount point.
