@@ -49,7 +49,8 @@ struct TierState {
   StoreTier config;
   std::unique_ptr<IndexFolder> folder;  // null where there is none, or until it is open; guarded by folder_mutex
   std::unique_ptr<std::mutex> folder_mutex = std::make_unique<std::mutex>();  // taken before the core's
-  bool snapshot_wanted = false;  // in place of a damaged one; guarded by folder_mutex
+  bool snapshot_wanted = false;   // in place of a damaged one; guarded by folder_mutex, as the next
+  bool unread_manifests = false;  // the index was made anew without some: a snapshot would leave them out for good
 
   // Guarded by the core's mutex:
 

@@ -67,7 +67,8 @@ Status StoreCore::read_folder(std::uint32_t tier) {
     }
     count_what_is_there(tier);
   }
-  state.snapshot_wanted = !whole && leads && all_read;
+  state.snapshot_wanted = !whole && leads;
+  state.unread_manifests = !all_read;
   return {};
 }
 
@@ -201,7 +202,8 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
     for (const auto& unfinished : state.folder->unfinished_of_the_dead()) {
       if (settle(tier, unfinished)) state.folder->settled(unfinished.name);
     }
-    if (state.folder->all_settled() && (std::exchange(state.snapshot_wanted, false) || state.folder->snapshot_due())) {
+    if (!state.unread_manifests && state.folder->all_settled() &&
+        (std::exchange(state.snapshot_wanted, false) || state.folder->snapshot_due())) {
       (void)write_snapshot(tier);
     }
   }

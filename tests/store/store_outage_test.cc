@@ -104,6 +104,7 @@ TEST_F(StoreOutageTest, WhatCannotBeReadWhileTheIndexIsMadeAnewIsThereTheNextTim
       for (const auto& keys : chains) ASSERT_TRUE(save_all(*store, keys));
     }
     fs::remove_all(folder_.path() / lost);
+    for (int dead = 0; dead < 10; ++dead) (void)IndexFolder::open(folder_.path());  // a snapshot of these is due
     {
       StoreTier disk = disk_tier(folder_.path(), clock_);
       disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), Faults{.fail_read = only(1)}, clock_);
