@@ -22,10 +22,10 @@ class RemoveJob final : public StoreJob {
   Progress step(Executor&) override {
     TierState& state = core_.tiers[tier_];
     if (const auto other = meanwhile()) return *other;
-    const bool is_told = owner_.tag != 0 && core_.options.events_max > 0;
-    if (!manifest_read_ && is_told) manifest_read_ = state.tier().read(manifest_blob(owner_.tag, owner_.name));
+    const bool is_to_be_told = !told_ && owner_.tag != 0 && core_.options.events_max > 0;
+    if (!manifest_read_ && is_to_be_told) manifest_read_ = state.tier().read(manifest_blob(owner_.tag, owner_.name));
     if (manifest_read_ && !manifest_read_->ready()) return Progress::kWaiting;
-    if (!tried_) tell();
+    if (manifest_read_) tell();
     core_.flush_log(tier_);  // that it is not to be found, before it goes
     const Status removed = remove_extent(state.tier(), owner_.name, owner_.tag);
     const std::lock_guard lock(core_.mutex);
@@ -56,8 +56,10 @@ class RemoveJob final : public StoreJob {
     return std::nullopt;
   }
 
+  // At the next try where the manifest cannot be read now.
   void tell() {
-    const auto bytes = manifest_read_ ? manifest_read_->take() : fail(ErrorCode::kNotFound, "not asked for");
+    const auto bytes = std::exchange(manifest_read_, nullptr)->take();
+    told_ = bytes || (bytes.error().code != ErrorCode::kIo && bytes.error().code != ErrorCode::kBusy);
     if (!bytes) return;
     const auto manifest = ExtentManifest::parse((*bytes)->bytes());
     if (manifest) core_.tell(StoreEvent::Kind::kRemoved, tier_, tenant_, *manifest);
@@ -69,6 +71,7 @@ class RemoveJob final : public StoreJob {
   const std::uint64_t bytes_;
   const std::string tenant_;
   std::shared_ptr<TierRead> manifest_read_;
+  bool told_ = false;                    // or there is nothing to tell
   bool tried_ = false, parked_ = false;  // until it is tried again
 };
 

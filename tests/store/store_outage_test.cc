@@ -33,7 +33,8 @@ class StoreRemovalTest : public StoreOutageTest {
  protected:
   void open_and_remove() {
     auto shared = shared_tier(folder_.path(), virtual_clock_);
-    Faults faults{.fail_remove = [this](std::uint64_t) { return failing_.load(); }};
+    Faults faults{.fail_read = [this](std::uint64_t) { return unreadable_.load(); },
+                  .fail_remove = [this](std::uint64_t) { return failing_.load(); }};
     shared.tier = std::make_unique<FaultyTier>(std::move(shared.tier), std::move(faults), virtual_clock_);
     tier_ = shared.tier.get();
     auto tiers = tiers_of(memory_tier(virtual_clock_), std::move(shared));
@@ -44,8 +45,15 @@ class StoreRemovalTest : public StoreOutageTest {
     ASSERT_TRUE(store_->flush()) << "which does not wait for the tier";
   }
 
+  // Extents of the shared tier that events say were removed, since this was last asked.
+  std::ptrdiff_t told_of() const {
+    return std::ranges::count_if(store_->take_events(100), [](const StoreEvent& event) {
+      return event.kind == StoreEvent::Kind::kRemoved && event.tier == 1;
+    });
+  }
+
   const std::vector<BlockKey> keys_ = chain_of(1, 16);
-  std::atomic<bool> failing_ = true;
+  std::atomic<bool> failing_ = true, unreadable_ = false;
   VirtualClock virtual_clock_;
   const Tier* tier_ = nullptr;
   std::unique_ptr<Store> store_;
@@ -59,6 +67,17 @@ TEST_F(StoreRemovalTest, WhatCannotBeRemovedNowIsNotFoundAndRemovedLater) {
   virtual_clock_.advance(6);
   EXPECT_TRUE(eventually([&] { return tier_->list()->empty(); }));
   EXPECT_EQ(found(*store_, keys_), 0u);
+  EXPECT_EQ(told_of(), 1) << "once";
+}
+
+TEST_F(StoreRemovalTest, WhoseManifestCannotBeReadNowIsToldOfLater) {
+  unreadable_ = true;
+  open_and_remove();
+  EXPECT_EQ(told_of(), 0);
+  failing_ = unreadable_ = false;
+  virtual_clock_.advance(6);
+  EXPECT_TRUE(eventually([&] { return tier_->list()->empty(); }));
+  EXPECT_EQ(told_of(), 1);
 }
 
 TEST_F(StoreRemovalTest, WhatIsSavedAgainBeforeItCouldBeRemovedStays) {
