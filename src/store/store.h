@@ -143,8 +143,8 @@ class Store {
   // All of these are about the extents that hold the leading blocks of `keys` that are there; they return how many
   // blocks that is.
   std::uint32_t touch(std::span<const BlockKey> keys, std::string_view tenant = {});  // counts as a use
-  // Pinned extents are neither demoted out of the store nor expired until unpinned as often, by any process, or until
-  // this process ends.
+  // Pinned extents are neither demoted out of the store nor expired until this process has unpinned them as often, or
+  // ends. Others may take up to a minute to see that.
   std::uint32_t pin(std::span<const BlockKey> keys, std::string_view tenant = {});
   std::uint32_t unpin(std::span<const BlockKey> keys, std::string_view tenant = {});
   // Extents whose blocks are all among `keys` are forgotten at once and deleted behind that; pinned ones stay.
