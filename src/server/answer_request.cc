@@ -111,7 +111,7 @@ void read_budget(JsonFields& fields, const RequestPolicy& policy, std::optional<
 }
 
 // Refuses what OpenAI or vLLM has and this server has not.
-void refuse_unsupported(JsonFields& fields) {
+void refuse_unsupported(JsonFields& fields, bool chat) {
   fields.refuse("n", 1, "must be 1: this server gives one answer a request; send the request again for another");
   fields.refuse("best_of", 1, "must be 1: this server gives one answer a request");
   fields.refuse("echo", false, "is not supported: the answer does not repeat the prompt");
@@ -138,8 +138,14 @@ void refuse_unsupported(JsonFields& fields) {
   fields.refuse("skip_special_tokens", true, "is not supported: control tokens have no text");
   fields.refuse("prompt_logprobs", nullptr, "is not supported");
   fields.refuse("truncate_prompt_tokens", nullptr, "is not supported: prompts are read whole");
+  fields.refuse("add_special_tokens", !chat, "is not supported: give the prompt as a list of tokens");
+  fields.refuse("prompt_embeds", nullptr, "is not supported: prompts are texts or tokens");
   fields.refuse("chat_template", nullptr, "is not supported: chats are rendered by the model's own");
   fields.refuse("chat_template_kwargs", Json::object(), "is not supported: the template gets messages alone");
+  fields.refuse("documents", Json::array(), "is not supported: the template gets messages alone");
+  fields.refuse("reasoning_effort", nullptr, "is not supported: the template gets messages alone");
+  fields.refuse("thinking_token_budget", nullptr, "is not supported: `max_tokens` bounds the whole answer");
+  fields.refuse("repetition_detection", nullptr, "is not supported");
   fields.refuse("continue_final_message", false, "is not supported: complete a rendered prompt instead");
   fields.refuse("add_generation_prompt", true, "is not supported: complete a rendered prompt instead");
 }
@@ -245,7 +251,7 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   refuse_renamed(fields);
   read_budget(fields, request.policy, request.budget);
   fields.flag("ignore_eos", request.ignore_end);
-  refuse_unsupported(fields);
+  refuse_unsupported(fields, chat);
   if (chat) {
     read_messages(fields, result.messages);
   } else {

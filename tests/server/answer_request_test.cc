@@ -97,6 +97,8 @@ TEST(AnswerRequest, ReadsPromptsOfEachKind) {
   EXPECT_THAT(completion(R"("prompt": [5, 6])")->prompt_tokens, ElementsAre(5, 6));
   EXPECT_THAT(completion(R"("prompt": [[5, 6]])")->prompt_tokens, ElementsAre(5, 6));
   EXPECT_EQ(completion(R"("prompt": "Why?", "context": "Because.")")->context, "Because.");
+  EXPECT_TRUE(completion(R"("prompt": "Once", "add_special_tokens": true)"));
+  EXPECT_EQ(completion(R"("prompt": "Once", "add_special_tokens": false)").error().param, "add_special_tokens");
 }
 
 // What clients of vLLM send to say what it does anyway.
@@ -104,6 +106,7 @@ TEST(AnswerRequest, ReadsWhatAsksForNothingMore) {
   const auto request = chat(
       R"("repetition_penalty": 1.0, "min_tokens": 0, "stop_token_ids": [], "include_stop_str_in_output": false,
          "bad_words": [], "guided_json": null, "prompt_logprobs": null, "chat_template_kwargs": {}, "top_k": -1,
+         "documents": [], "reasoning_effort": null, "add_special_tokens": false,
          "skip_special_tokens": true, "add_generation_prompt": true, "modalities": ["text"], "use_beam_search": false,
          "messages": [{"role": "assistant", "content": "Hm.", "tool_calls": [], "function_call": null}])");
   ASSERT_TRUE(request) << request.error().message;
@@ -152,6 +155,12 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("skip_special_tokens": false)", "skip_special_tokens"},
            {R"("prompt_logprobs": 1)", "prompt_logprobs"},
            {R"("truncate_prompt_tokens": 100)", "truncate_prompt_tokens"},
+           {R"("add_special_tokens": true)", "add_special_tokens"},
+           {R"("documents": [{"text": "x"}])", "documents"},
+           {R"("reasoning_effort": "low")", "reasoning_effort"},
+           {R"("thinking_token_budget": 100)", "thinking_token_budget"},
+           {R"("repetition_detection": {})", "repetition_detection"},
+           {R"("prompt_embeds": "AAAA")", "prompt_embeds"},
            {R"("chat_template": "{{ messages }}")", "chat_template"},
            {R"("chat_template_kwargs": {"enable_thinking": false})", "chat_template_kwargs"},
            {R"("continue_final_message": true)", "continue_final_message"},
