@@ -160,7 +160,7 @@ WeightAgreement agree_on(const std::vector<TierSpec>& specs, const Clock& clock)
         "shale: {} does not say which types its servers run weights in ({}); they are as measured here, and may be "
         "others than theirs, who then share nothing with this one: give --weights";
     print_note(fmt::format(kAlone, spec.name, answer.error().message));
-    return found;
+    return std::string();
   };
 }
 

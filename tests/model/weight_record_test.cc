@@ -126,6 +126,9 @@ TEST_F(WeightRecordTest, WhatWasAgreedOnMayNotFitIntoMemory) {
   EXPECT_THAT(small->info().decode_weights, HasSubstr("no memory for a second copy"));
   EXPECT_NE(small->fingerprint(), large->fingerprint());
   EXPECT_TRUE(within(1, one)->info().as_agreed);
+  replace(two);
+  EXPECT_FALSE(within(1, two)->info().as_agreed);
+  EXPECT_TRUE(within(1, "")->info().as_agreed) << "nobody has said what the others run";
 }
 
 TEST_F(WeightRecordTest, DamagedRecordsAreMeasuredAgain) {

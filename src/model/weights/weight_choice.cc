@@ -43,7 +43,8 @@ WeightRecord decide(const std::vector<WeightTiming>& timings) {
 
 struct Choice {
   WeightRecord record;
-  bool read;  // not measured by this load
+  bool read;            // not measured by this load
+  bool agreed = false;  // those who share what is stored run it
 };
 
 Result<Choice> read_or_measure(const FileTensors& file, const Hash128& content, const std::filesystem::path& folder,
@@ -63,7 +64,9 @@ Choice agreed(Choice mine, const FileTensors& file, const Hash128& content, cons
   if (!options.agree) return mine;
   const std::string answer = options.agree(weight_matter(content), mine.record.text());
   const auto record = WeightRecord::parse(answer, candidate_types(file));
-  return record && answer != mine.record.text() ? Choice{*record, true} : mine;
+  if (!record) return mine;
+  mine.agreed = true;
+  return answer == mine.record.text() ? mine : Choice{*record, true, true};
 }
 
 // Why a set's types were chosen.
@@ -103,7 +106,7 @@ Result<RunningWeights> RunningWeights::choose(const FileTensors& file, const Has
   }
 
   SHALE_ASSIGN(const Choice mine, read_or_measure(file, content, options.choices_folder, threads));
-  const auto [record, read] = agreed(mine, file, content, options);
+  const auto [record, read, is_agreed] = agreed(mine, file, content, options);
   const std::string own = main_type_name(file);
   SHALE_ASSIGN(weights.prefill_, build(record.prefill.type, true));
   weights.decode_ = weights.prefill_;
@@ -115,7 +118,7 @@ Result<RunningWeights> RunningWeights::choose(const FileTensors& file, const Has
   }
   const std::uint64_t memory = options.memory_bytes > 0 ? options.memory_bytes : usable_memory();
   if (static_cast<double>(weights.prefill_->bytes()) > kMemoryShare * static_cast<double>(memory)) {
-    weights.as_agreed_ = !options.agree;
+    weights.as_agreed_ = !is_agreed;
     weights.decode_name_ = weights.prefill_->type_name() + " (as for prefill, no memory for a second copy)";
     return weights;
   }
