@@ -60,7 +60,9 @@ struct Response {
   std::vector<Token> tokens;  // generated, the end-of-turn token left out
   std::uint32_t prompt_tokens = 0;
   CachedTokens cached;  // of the prompt
-  std::uint32_t computed_tokens() const { return prompt_tokens - static_cast<std::uint32_t>(cached.total()); }
+  std::uint32_t computed_tokens() const {
+    return begun ? prompt_tokens - static_cast<std::uint32_t>(cached.total()) : 0;
+  }
   bool unspoken = false;            // some of its tokens have no text, such as control tokens
   bool lossy = false;               // computed over keys and values that lost something: always of an int8 pool
   std::vector<SourceUsed> sources;  // per run: tier, method, keep, bytes

@@ -39,6 +39,15 @@ TEST(AnswerJson, SaysWhatWasUsedAndWhereFrom) {
   EXPECT_TRUE(details["compressed"].empty());
 }
 
+TEST(AnswerJson, CountsNothingAsComputedThatNeverBegan) {
+  Response response;
+  response.prompt_tokens = 40;
+  response.begun = false;
+  const Json usage = usage_json(response);
+  EXPECT_EQ(usage["prompt_tokens"], 40);
+  EXPECT_EQ(usage["prompt_tokens_details"]["computed_tokens"], 0);
+}
+
 TEST(AnswerJson, SaysWhichFormsServedAndWhatIsExpectedOfThem) {
   Response response = answer();
   response.sources = {{.where = "pool", .tokens = 16},
