@@ -89,7 +89,8 @@ void write_requests(Writer& to, const ServerMetrics& metrics) {
                "Mean time between the later tokens of a request.");
   to.histogram("vllm:inter_token_latency_seconds", requests.gap_seconds, "Time between two tokens of a request.");
   to.histogram("vllm:e2e_request_latency_seconds", requests.total_seconds, "From submission to the end.");
-  to.histogram("vllm:request_queue_time_seconds", requests.queue_seconds, "From submission to the first computation.");
+  to.histogram("vllm:request_queue_time_seconds", requests.queue_seconds,
+               "From submission to where a request began, or left.");
   to.histogram("vllm:request_prompt_tokens", requests.prompt_lengths, "Tokens of a request's prompt.");
   to.histogram("vllm:request_prefill_kv_computed_tokens", requests.computed_lengths,
                "Tokens of a request's prompt that were computed, those from a cache left out.");
@@ -304,7 +305,7 @@ void write_tenants(Writer& to, const ServerMetrics& metrics) {
       to.sample(static_cast<double>(tokens), fmt::format("tenant=\"{}\",source=\"{}\"", tenant.name, source));
     }
   }
-  to.head("shale_tenant_queue_seconds", "summary", "From submission to the first computation, of finished requests.");
+  to.head("shale_tenant_queue_seconds", "summary", "From submission to where a request began, or left.");
   for (const Tenant& tenant : metrics.tenants) {
     const std::string label = fmt::format("tenant=\"{}\"", tenant.name);
     to.sample(tenant.served.queue_seconds, label, "_sum");
