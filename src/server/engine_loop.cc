@@ -101,7 +101,7 @@ void EngineLoop::run() {
     deliver();
     if (!keep_profiles(worked) && !worked) wait_for_work();
   }
-  if (watch_) watch_->let_go();
+  watch_.reset();  // what is stored and noted from now on may wait for other processes again
 }
 
 // A turn of the engine and what belongs to it, for whoever measures meanwhile; false once the loop stops.

@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <future>
+#include <thread>
 #include <utility>
 
+#include "cache/sqlite.h"
 #include "engine/engine_fixture.h"
 #include "server/engine_loop.h"
 
@@ -64,6 +66,26 @@ TEST_F(EngineTest, WhoComesBetweenTwoPiecesOfMeasuringHasTheirPages) {
   EXPECT_FALSE(part->response->error);
   EXPECT_EQ(part->response->cached.total(), 480u) << "loaded, where they were free";
   loop->stop(0ms);
+}
+
+// As servers do on one folder that end together.
+TEST_F(EngineTest, WhatALoopHasLearnedIsNotedThoughAnotherProcessWrites) {
+  EngineLoopOptions options;
+  options.watch = QualityWatchOptions{.prior = false, .profile_new = false};
+  EngineLoop loop(options, *engine_, clock_);
+  Answer answer = loop.submit(ask(1, 200, 1), false).value();
+  std::optional<Channel::Part> part;
+  while (!part || !part->response) part = answer.next(1000ms);
+  loop.stop(0ms);
+  const auto other = SqlDatabase::open(folder_.path() / "catalogue.sqlite", 1000).value();
+  ASSERT_TRUE(other.execute("BEGIN IMMEDIATE"));
+  std::thread ends([&] {
+    std::this_thread::sleep_for(100ms);
+    EXPECT_TRUE(other.execute("COMMIT"));
+  });
+  cache_->record_learned();
+  ends.join();
+  EXPECT_FALSE(cache_->metadata_store()->prefixes()->empty());
 }
 
 }  // namespace
