@@ -44,7 +44,7 @@ std::optional<Promotion> OrderedPlanner::promotion(const Terms& terms, const Pla
   if (current.tier == kDropped || current.tier <= tier || !has_configuration(current)) return std::nullopt;
   for (std::uint32_t c = 0; c < prefix.candidates.size(); ++c) {
     const Candidate& candidate = prefix.candidates[c];
-    if (candidate.tier != tier || !has_configuration(candidate)) continue;
+    if (candidate.tier != tier || !has_configuration(candidate) || candidate.quality <= terms.quality_above) continue;
     if (candidate.bytes >= bytes_below || !terms.could_fit(candidate)) continue;
     const StepOrder order = order_(prefix);
     return Promotion{.to = c, .order = order, .drop_below = kAnyDrop, .displaces_before = order};

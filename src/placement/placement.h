@@ -99,6 +99,7 @@ struct Terms {
   double alpha;
   std::span<const TierRoom> tiers;  // fast to slow
   double move_cost;                 // utility that is lost by a byte that rises, on the scale of frequencies
+  double quality_above = -1;        // what rises becomes better than this
 
   double utility(const PlacedPrefix& prefix, const Candidate& candidate) const {
     return shale::utility(alpha, prefix.frequency, candidate);
@@ -158,9 +159,9 @@ class Planner {
   virtual std::uint32_t insert(const Terms& terms, const PlacedPrefix& prefix) const = 0;
   // The next step down of a cached prefix that lies on a tier and is not pinned; nothing if it has none.
   virtual std::optional<Demotion> demotion(const Terms& terms, const PlacedPrefix& prefix) const = 0;
-  // The best step of a cached prefix, not pinned, to a configuration on `tier` of fewer than `bytes_below` bytes;
-  // nothing if it gains nothing there. Implementations see to it that steps end: a prefix that displaced another is not
-  // displaced by it.
+  // The best step of a cached prefix, not pinned, to a configuration on `tier` of fewer than `bytes_below` bytes and of
+  // a quality above the terms'; nothing if it gains nothing there. Implementations see to it that steps end: a prefix
+  // that displaced another is not displaced by it.
   virtual std::optional<Promotion> promotion(const Terms& terms, const PlacedPrefix& prefix, std::uint32_t tier,
                                              std::uint64_t bytes_below) const = 0;
 

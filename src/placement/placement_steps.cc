@@ -39,8 +39,10 @@ std::optional<PlacementState::PromotionStep> PlacementState::promotion_of(Placem
   const PlacedPrefix& prefix = tracked_[slot].prefix;
   const bool held = tracked_[slot].pool_share >= kHeldByPool;
   if (!tracked_[slot].live || prefix.pinned || (held && !tracked_[slot].pool_lossy)) return std::nullopt;
-  const auto promotion = planner_.promotion(terms(), prefix, tier, bytes_below);
-  if (!promotion || (held && prefix.candidates[promotion->to].quality <= at(slot).quality)) return std::nullopt;
+  Terms of_prefix = terms();
+  if (held) of_prefix.quality_above = at(slot).quality;
+  const auto promotion = planner_.promotion(of_prefix, prefix, tier, bytes_below);
+  if (!promotion) return std::nullopt;
   return PromotionStep{*promotion, slot, versions_[slot]};
 }
 

@@ -65,6 +65,7 @@ class ShalePlanner final : public Planner {
     for (std::uint32_t c = 0; c < prefix.candidates.size(); ++c) {
       const Candidate& candidate = prefix.candidates[c];
       if (candidate.tier != tier || candidate.bytes >= bytes_below || !terms.could_fit(candidate)) continue;
+      if (candidate.quality <= terms.quality_above) continue;
       const double cost = terms.move_cost * static_cast<double>(candidate.bytes);
       const double gain = terms.utility(prefix, candidate) - present - cost;
       if (!(gain > 0)) continue;

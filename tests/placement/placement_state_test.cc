@@ -257,15 +257,20 @@ TEST_F(PlacementStateTest, WhatThePoolHoldsLossyRisesToABetterFormAlone) {
   lossy_below.ttft_s = 0.1;
   const PlacementSlot near = s.add(prefix({lossy, on(0, 100, 1), on(1, 100, 0.5)}), 0);
   const PlacementSlot below = s.add(prefix({lossy, lossy_below}, 1), 0);
+  lossy.quality = lossy_below.quality = 0.97;
+  lossy_below.ttft_s = 0.5;
+  const PlacementSlot good = s.add(prefix({lossy, on(0, 100, 1), lossy_below}, 2), 0);
   const auto settle = [&](bool as_lossy) {
-    for (const PlacementSlot slot : {near, below}) s.in_pool(slot, 1, 0, false, as_lossy);
+    for (const PlacementSlot slot : {near, below, good}) s.in_pool(slot, 1, 0, false, as_lossy);
     while (s.settle()) {
     }
   };
   settle(false);
   EXPECT_TRUE(told_.moves.empty());
   settle(true);
-  EXPECT_EQ(told_.moves, (std::vector<Told::Moved>{{near, 0, 0}})) << "the other is no better there than in the pool";
+  EXPECT_EQ(told_.moves, (std::vector<Told::Moved>{{near, 0, 0}, {good, 1, 0}}))
+      << "the other is no better there than in the pool";
+  EXPECT_EQ(s.placed(good).quality, 1) << "though the lossy form gains more a byte";
   EXPECT_TRUE(s.check_integrity());
 }
 
