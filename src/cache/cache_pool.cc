@@ -35,7 +35,8 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::strin
   for (const Pooled& each : pooled) {
     others = std::max(others, std::ranges::mismatch(oldest.keys, each.keys).in1 - oldest.keys.begin());
   }
-  store->in_pool(oldest.keys, static_cast<std::uint32_t>(others), PoolNews::kForgotten, tenant_of(oldest.salt));
+  store->in_pool(oldest.keys, static_cast<std::uint32_t>(others), PoolNews::kForgotten, tenant_of(oldest.salt),
+                 oldest.lossy);
 }
 
 // As the pool is now, which may have evicted more than the store was told.
@@ -72,6 +73,7 @@ void Cache::State::look_at_pool() {
     const PoolNews news = refused ? PoolNews::kForgotten : PoolNews::kEvicted;
     if (blocks != chain.blocks || now_lossy != chain.lossy) {
       store->in_pool(chain.keys, blocks, news, tenant_of(chain.salt), now_lossy);
+      if (now_lossy && exact > 0) store->in_pool(chain.keys, exact, PoolNews::kHeld, tenant_of(chain.salt));
     }
     chain.blocks = blocks;
     chain.lossy = now_lossy;

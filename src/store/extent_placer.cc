@@ -105,8 +105,9 @@ void ExtentPlacer::in_pool(ExtentId id, double share, PoolNews news, bool lossy)
   const GroupId group = core_.index.at(id).group;
   if (group == kNoGroup || !groups_[group].slot) return;
   const PlacementSlot slot = *groups_[group].slot;
-  if (news == PoolNews::kHeld) lossy = lossy && (state_->pool_share(slot) == 0 || state_->pool_lossy(slot));
-  if (news == PoolNews::kHeld) share = std::max(share, state_->pool_share(slot));
+  const double before = state_->pool_share(slot);
+  if (news == PoolNews::kHeld && share <= before) lossy = state_->pool_lossy(slot) && (lossy || share < before);
+  if (news == PoolNews::kHeld) share = std::max(share, before);
   state_->in_pool(slot, share, core_.clock.now_s(), news == PoolNews::kEvicted, lossy);
   more_ = true;
 }
@@ -268,7 +269,7 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become, double pool_share)
   if (lay) prefix = state_->that_fit(std::move(prefix));
   prefix.frequency += given_up_.frequency(group.hash, core_.clock.now_s());
   tell(number, std::move(prefix));
-  in_pool(id, pool_share, PoolNews::kHeld, false);
+  if (pool_share > 0) in_pool(id, pool_share, PoolNews::kHeld, false);
   state_->place(*group.slot);
   const Candidate& placed = state_->placed(*group.slot);
   drop_copies();

@@ -53,7 +53,8 @@ class ExtentPlacer final : public PlacementBackend {
   // It is about to leave the index.
   void forget(ExtentId id);
   void access(ExtentId id, double share);
-  // So much of it lies in the owner's memory: at least, for what is held, which is exact where any of it is.
+  // So much of it lies in the owner's memory: at least, for what is held. The larger of two shares says whether it is
+  // lossy; of equal ones, the exact one.
   void in_pool(ExtentId id, double share, PoolNews news, bool lossy);
   // A tier has more or less for this store to place.
   void room_changed() { more_ = true; }

@@ -211,14 +211,15 @@ void Store::place_again(std::span<const BlockKey> keys, std::string_view tenant)
   for_prefix(*core_, keys, tenant, [&](const ChainSpan& span) { core_->placer.changed(span.extent); });
 }
 
-// Where a chain parts from an extent, another one may hold more of that.
+// Where a chain parts from an extent, another one may hold more of that; what is forgotten others may hold exactly.
 std::uint32_t Store::in_pool(std::span<const BlockKey> keys, std::uint32_t blocks, PoolNews news,
                              std::string_view tenant, bool lossy) {
   return for_prefix(*core_, keys, tenant, [&](const ChainSpan& span) {
     const std::uint32_t held = std::min(blocks > span.first_block ? blocks - span.first_block : 0, span.blocks);
-    const bool all = held == span.blocks;
-    core_->placer.in_pool(span.extent, static_cast<double>(held) / core_->index.at(span.extent).blocks,
-                          all ? PoolNews::kHeld : news, lossy);
+    const std::uint32_t blocks_of_extent = core_->index.at(span.extent).blocks;
+    const bool at_least = held == span.blocks && (held < blocks_of_extent || news == PoolNews::kForgotten);
+    core_->placer.in_pool(span.extent, static_cast<double>(held) / blocks_of_extent, at_least ? PoolNews::kHeld : news,
+                          lossy);
   });
 }
 

@@ -175,6 +175,15 @@ class PooledAndPlacedTest : public LossyPrefixesTest {
     cache_->work(executor_);
     drain();
   }
+  // Computed by a request that has ended.
+  void pooled_exactly(const Tokens& tokens) {
+    Sequence sequence(*pool_);
+    compute(tokens, tokens.size(), sequence);
+    cache_->insert_prefix(tokens, sequence);
+  }
+  bool rose() {
+    return std::ranges::any_of(stored(tokens_), [](const auto& each) { return each.exact && each.tiers[0] == 0; });
+  }
   // Of uses that the pool does not answer.
   double frequency() { return cache_->store().problem().prefixes.front().frequency; }
 
@@ -186,9 +195,31 @@ TEST_F(PooledAndPlacedTest, LossyPagesKeepNoBetterFormFromRising) {
   open_with(0);
   EXPECT_LT(frequency(), 1) << "it is used twice";
   proves_worse();
-  const auto extents = stored(tokens_);
-  EXPECT_TRUE(std::ranges::any_of(extents, [](const StoreExtent& each) { return each.exact && each.tiers[0] == 0; }));
+  EXPECT_TRUE(rose());
   EXPECT_LT(frequency(), 1) << "who asks for no quality may still take the pages";
+}
+
+TEST_F(PooledAndPlacedTest, WhereAnotherBeginsAlikeTheyAreLossyAsBefore) {
+  open_with(0);
+  Tokens another = tokens_of(22, 64);
+  std::copy_n(tokens_.begin(), 2 * kShape.block_size, another.begin());
+  pooled_exactly(another);
+  proves_worse();
+  EXPECT_TRUE(rose());
+}
+
+TEST_F(PooledAndPlacedTest, WhatIsEvictedBesideThemLeavesThemLossy) {
+  open_with(0);
+  pooled_exactly(tokens_);
+  ASSERT_EQ(cache_->pool_prefix(tokens_), 150u);
+  RequestPolicy named;
+  named.method = kKnorm;
+  named.keep = 0.5;
+  from(tokens_, named);  // the pages are newer than the exact ones
+  cache_->evict_until_free(pool_->blocks_free() + 10);
+  ASSERT_EQ(cache_->pool_prefix(tokens_), 0u);
+  proves_worse();
+  EXPECT_TRUE(rose());
 }
 
 TEST_F(PooledAndPlacedTest, LossyPagesCountOnlyWhileRequestsMayTakeThem) {
