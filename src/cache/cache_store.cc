@@ -190,7 +190,7 @@ bool Cache::work(Executor& executor) {
   if (s.metadata_store && s.clock.now_s() - s.refreshed_at_s >= kRefreshEveryS) {
     s.refreshed_at_s = s.clock.now_s();
     // What other processes measured meanwhile; without it decisions are merely older.
-    static_cast<void>(s.metadata_store->refresh());
+    if (s.metadata_store->refresh().value_or(false)) s.to_look_at = s.pooled.size();  // pages may not be accepted now
   }
   s.look_at_pool();
   const bool stored = s.store->work(executor, kPieceS);

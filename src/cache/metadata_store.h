@@ -129,9 +129,9 @@ class MetadataStore {
   void note_shipped(const Hash128& key);
   // How far a quantizer moves attention's output over the cached prefix (near_lossless.h). Known to this process alone.
   void bound_error(const Hash128& key, const Method& method, double error);
-  // Makes quality_for see what other processes recorded since. Costs microseconds when there is nothing new. Where it
-  // was opened late, looks after the file every kLookEveryS.
-  Status refresh();
+  // Makes quality_for see what other processes recorded since: whether there was any. Costs microseconds when there is
+  // nothing new. Where it was opened late, looks after the file every kLookEveryS.
+  Result<bool> refresh();
 
   // Adds to what is known of the cached prefix by now, by other processes too: `frequency` and `accesses` count what is
   // new, and decay to the later of both last accesses. The rest replaces what was there.

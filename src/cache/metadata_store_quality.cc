@@ -63,16 +63,17 @@ Status MetadataStore::measure_in(std::string_view metric) {
 
 const std::string& MetadataStore::metric() const { return state_->metric; }
 
-Status MetadataStore::refresh() {
+Result<bool> MetadataStore::refresh() {
   State& s = *state_;
   s.look_after_file();
   SHALE_ASSIGN(const std::int64_t version, s.one<std::int64_t>(*s.data_version, "its version", first_integer));
-  if (version == s.version_seen) return {};
+  if (version == s.version_seen) return false;
   SHALE_ASSIGN(const std::int64_t learned, s.one<std::int64_t>(*s.get_learned, "what was learned", first_integer));
-  if (learned != s.learned_seen) SHALE_TRY(s.load_table());
+  const bool news = learned != s.learned_seen;
+  if (news) SHALE_TRY(s.load_table());
   s.version_seen = version;
   s.learned_seen = learned;
-  return {};
+  return news;
 }
 
 Status MetadataStore::record_quality(const QualityRecord& record) {

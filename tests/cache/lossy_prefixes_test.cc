@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "support/cache_fixture.h"
+#include "support/eventually.h"
 
 namespace shale {
 namespace {
@@ -220,6 +221,17 @@ TEST_F(PooledAndPlacedTest, WhatIsEvictedBesideThemLeavesThemLossy) {
   ASSERT_EQ(cache_->pool_prefix(tokens_), 0u);
   proves_worse();
   EXPECT_TRUE(rose());
+}
+
+TEST_F(PooledAndPlacedTest, WhatAnotherProcessMeasuredCountsToo) {
+  open_with(0.5);
+  const auto other = MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
+  ASSERT_TRUE(
+      other->record_quality({.key = run_, .method = kKnorm, .keep = 0.5, .quality = 0.4, .kl = 0, .questions = 9}));
+  EXPECT_TRUE(testing::eventually([&] {
+    cache_->work(executor_);
+    return frequency() > 1;
+  }));
 }
 
 TEST_F(PooledAndPlacedTest, LossyPagesCountOnlyWhileRequestsMayTakeThem) {
