@@ -297,13 +297,13 @@ Result<bool> ContextProfiling::step(const Stop& stop, const std::function<void(s
   const Stop either(stop, options_.stop);
   const OwnTime time(either);
   SHALE_TRY(check_stop(either));
-  const bool first = references_.empty();
-  if (!exact_) SHALE_TRY(prepare(either));
-  if (!first && next_method_ < methods_.size()) {
+  const bool first = references_.empty(), measured = next_method_ == methods_.size();
+  if (measured) SHALE_TRY(record());  // for which the context need not be computed again
+  const bool unrecorded = measured && recorded_ < profile_.rows.size();
+  if (!exact_ && !unrecorded && (!measured || options_.store)) SHALE_TRY(prepare(either));
+  if (!first && !measured) {
     SHALE_TRY(measure(methods_[next_method_], either, progress));
     ++next_method_;
-  } else if (!first) {
-    SHALE_TRY(record());
   }
   profile_.seconds += time.seconds();
   if (next_method_ < methods_.size() || recorded_ < profile_.rows.size()) return true;

@@ -71,6 +71,11 @@ TEST_F(QualityWatchTest, WhatCannotBeRecordedWhileAnotherProcessWritesIsRecorded
   EXPECT_TRUE(profiled().empty());
   EXPECT_EQ(watch.stats().profiled, 0u);
   EXPECT_EQ(watch.stats().failed, 0u);
+  const auto available = [&] { return bench_.pool->blocks_free() + bench_.cache->blocks_evictable(); };
+  EXPECT_LT(available(), bench_.pool->blocks_total());
+  watch.let_go();
+  watch.work(kNever);
+  EXPECT_EQ(available(), bench_.pool->blocks_total()) << "the context need not be computed to be noted";
   ASSERT_TRUE(other.execute("COMMIT"));
   work_all(watch);
   EXPECT_EQ(metadata_store().questions(run)->size(), 4u);
