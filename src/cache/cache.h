@@ -272,6 +272,10 @@ class Cache {
   // Gives up looking at a run that is stored, or storing the waiting run that is worth least, counted in
   // stats().given_up: its pages are the pool's again. False where nothing waits that could be given up.
   bool give_up_storing();
+  // Gives up some of what its owner holds pages for; false where there is nothing. Loads ask it before they give up
+  // storing, while somebody holds it.
+  using GiveUp = std::function<bool()>;
+  void give_up_first(std::weak_ptr<const GiveUp> first);
   // Tells the metadata store now what it is told in the end otherwise: costs, and what was used. What cannot be
   // recorded now is in the end.
   void record_learned();

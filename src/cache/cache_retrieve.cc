@@ -47,10 +47,11 @@ Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs, std::str
           .ensure_free = [this](std::uint32_t blocks) { return ensure_free(blocks); }};
 }
 
-// As for what is computed: evicts prefixes, then gives up storing.
+// As for what is computed: evicts prefixes, then gives up what comes before storing, then storing.
 bool Cache::State::ensure_free(std::uint32_t blocks) {
+  const auto first = give_up_first.lock();
   while (!evict_until_free(blocks)) {
-    if (!give_up_storing()) return false;
+    if (!(first && (*first)()) && !give_up_storing()) return false;
   }
   return true;
 }

@@ -64,6 +64,7 @@ struct Cache::State {
     bool released() const { return save->released() && !bounding; }
   };
   std::list<Saving> saving = {};
+  std::weak_ptr<const GiveUp> give_up_first = {};
 
   // What the metadata store is told in the end of the runs that were used or stored here last, kUsedMax at most.
   struct Used {

@@ -218,6 +218,7 @@ bool Cache::State::give_up_storing() {
 }
 
 bool Cache::give_up_storing() { return state_->give_up_storing(); }
+void Cache::give_up_first(std::weak_ptr<const GiveUp> first) { state_->give_up_first = std::move(first); }
 
 // That nobody but the prefix tree holds beside the run.
 std::uint32_t Cache::blocks_waiting_to_be_stored() const {

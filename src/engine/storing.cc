@@ -17,7 +17,10 @@ Storing::Storing(const Model& model, const Tokenizer& tokenizer, Cache& cache)
     : model_(model),
       tokenizer_(tokenizer),
       cache_(cache),
-      windows_(std::ranges::any_of(model.info().windows, [](std::uint32_t window) { return window > 0; })) {}
+      windows_(std::ranges::any_of(model.info().windows, [](std::uint32_t window) { return window > 0; })),
+      give_up_(std::make_shared<const Cache::GiveUp>([this] { return give_up_repeating(); })) {
+  cache.give_up_first(give_up_);
+}
 
 NewRun Storing::new_run(RequestState& run, std::size_t span) const {
   NewRun part;

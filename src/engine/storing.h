@@ -18,7 +18,10 @@ ContextKind kind_of(const Tokenizer& tokenizer, std::span<const Token> tokens);
 // Not thread-safe. Its constructor's arguments outlive it.
 class Storing {
  public:
+  // Loads give up what is repeated before what waits to be stored.
   Storing(const Model& model, const Tokenizer& tokenizer, Cache& cache);
+  Storing(const Storing&) = delete;
+  Storing& operator=(const Storing&) = delete;
 
   // Watches the span at the end of the run's sequence while it is computed, where it is to be stored: null where it
   // is not, or its pages are lossy, which is not stored.
@@ -60,6 +63,7 @@ class Storing {
   Cache& cache_;
   bool windows_;  // of some layer
   std::deque<std::unique_ptr<SpanRepetition>> repetitions_;
+  std::shared_ptr<const Cache::GiveUp> give_up_;
 };
 
 }  // namespace shale

@@ -41,6 +41,29 @@ TEST_F(CacheTest, StoringIsGivenUpForItsPages) {
   EXPECT_TRUE(stored(tokens_of(24, 300)).empty());
 }
 
+TEST_F(CacheTest, LoadsGiveUpFirstWhatComesBeforeStoring) {
+  open();
+  const Tokens tokens = tokens_of(26, 160);
+  store(tokens);
+  drain();
+  Sequence others(*pool_);
+  ASSERT_TRUE(others.append(pool_->blocks_free() / 2 * kShape.block_size));
+  store(tokens_of(27, 300));
+  Sequence rest(*pool_);
+  ASSERT_TRUE(rest.append(pool_->blocks_free() * kShape.block_size));
+  const auto give_up = std::make_shared<const Cache::GiveUp>([&] {
+    const bool any = others.length() > 0;
+    others.clear();
+    return any;
+  });
+  cache_->give_up_first(give_up);
+  Sequence sequence(*pool_);
+  EXPECT_EQ(fetch(asked(tokens), sequence), 160u);
+  EXPECT_EQ(others.length(), 0u);
+  EXPECT_EQ(cache_->stats().given_up, 0u);
+  drain();
+}
+
 // There is room in memory for half of it.
 TEST_F(CacheTest, WhatProvesToBeNearLosslessIsPlacedSoAtOnce) {
   CacheOptions options;
