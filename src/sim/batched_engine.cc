@@ -281,7 +281,8 @@ void BatchedEngine::first_token(Run& run) {
   --run.answer_left;
   const bool counted = run.request >= options_.warm_requests;
   run.cached = pool_.insert(run.prompt.path, run.cached, run.served, run.reserved_bytes);
-  const std::vector<std::uint64_t> moved = engine_.finish(run.prompt.path, run.served, now_s_, counted, run.cached);
+  const std::vector<std::uint64_t> moved =
+      engine_.finish(run.prompt.path, run.served, now_s_, counted, pool_.find(run.prompt.path));
   for (std::size_t tier = 0; tier < moved.size(); ++tier) {
     read(tier, static_cast<double>(moved[tier]) / options_.hardware.tiers[tier].read_bytes_per_s);
   }

@@ -187,7 +187,7 @@ Served TieredEngine::look_up(const Prompt& prompt, double now_s, std::span<const
 Served TieredEngine::serve(const Prompt& prompt, double now_s) {
   Served served = look_up(prompt, now_s);
   count(prompt.path, served);
-  keep(prompt.path, served, now_s + served.seconds, 0);
+  keep(prompt.path, served, now_s + served.seconds, {});
   return served;
 }
 
@@ -213,7 +213,7 @@ void TieredEngine::count(std::span<const ContextId> path, const Served& served) 
 }
 
 std::vector<std::uint64_t> TieredEngine::finish(std::span<const ContextId> path, const Served& served, double now_s,
-                                                bool counted, std::size_t pooled) {
+                                                bool counted, std::span<const Served::Part> pooled) {
   now_s_ = now_s;
   if (counted) count(path, served);
   const std::vector<std::uint64_t> before = result_.bytes_read;
@@ -229,12 +229,13 @@ void TieredEngine::evicted(ContextId id, double now_s) {
 
 // What was computed can be stored, unless anything before it is lossy, as in Cache::store; others of a fleet find it
 // from `stored_at_s` on.
-void TieredEngine::keep(std::span<const ContextId> path, const Served& served, double stored_at_s, std::size_t pooled) {
+void TieredEngine::keep(std::span<const ContextId> path, const Served& served, double stored_at_s,
+                        std::span<const Served::Part> pooled) {
   const bool exact = std::ranges::all_of(served.parts, &Served::Part::exact);
   for (std::size_t i = 0; i < path.size(); ++i) {
     const auto& slot = prefixes_[path[i]].slot;
     if (slot) state_.access(*slot, now_s_);
-    if (slot && i < pooled) state_.in_pool(*slot, 1, now_s_, false, !served.parts[i].exact);
+    if (slot && i < pooled.size()) state_.in_pool(*slot, 1, now_s_, false, !pooled[i].exact);
   }
   for (std::size_t i = 0; exact && i < path.size(); ++i) {
     if (prefixes_[path[i]].slot) {
@@ -245,7 +246,7 @@ void TieredEngine::keep(std::span<const ContextId> path, const Served& served, d
       }
       continue;
     }
-    store(path[i], stored_at_s, i < pooled);
+    store(path[i], stored_at_s, i < pooled.size());
     if (!prefixes_[path[i]].slot) break;  // what follows could not be found again
   }
   catch_up();

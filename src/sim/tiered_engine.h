@@ -58,10 +58,10 @@ class TieredEngine final : public PlacementBackend {
   // these say.
   Served look_up(const Prompt& prompt, double now_s, std::span<const Served::Part> pooled = {},
                  const Waits& waits = {});
-  // It was served so: what was computed is stored. Bytes by tier that moves read for that. So many of the contexts,
-  // from the front, lie in the engine's own pool from now on.
+  // It was served so: what was computed is stored. Bytes by tier that moves read for that. The first of its contexts
+  // lie in the engine's own pool from now on, as these say.
   std::vector<std::uint64_t> finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted,
-                                    std::size_t pooled);
+                                    std::span<const Served::Part> pooled);
   // The engine's own pool holds a context no more.
   void evicted(ContextId id, double now_s);
   // What `serve` would answer now.
@@ -119,7 +119,8 @@ class TieredEngine final : public PlacementBackend {
 
   void discover(std::span<const ContextId> path);
   void count(std::span<const ContextId> path, const Served& served);
-  void keep(std::span<const ContextId> path, const Served& served, double stored_at_s, std::size_t pooled);
+  void keep(std::span<const ContextId> path, const Served& served, double stored_at_s,
+            std::span<const Served::Part> pooled);
   // Those from the first that are loaded rather than computed, one after another.
   Reads reads_of(std::span<const ContextId> path, double at_s, const Waits& waits) const;
   std::vector<Read> reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;

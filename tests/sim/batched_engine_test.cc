@@ -111,6 +111,30 @@ TEST(BatchedEngine, WhatThePoolHoldsLossyIsPassedOverWhereItLosesMoreThanATierTa
   }
 }
 
+// Memory has room for one of two contexts and half of the other, which is used more then.
+TEST(BatchedEngine, WhatAnotherComputedMeanwhileDoesNotRiseBesideThePool) {
+  const Trace trace = make_trace({{.ids = std::vector<int>(10, 1)}, {.ids = std::vector<int>(10, 2)}});
+  const Contexts contexts(trace);
+  const Prompt first = contexts.prompt(trace, trace.requests[0]), second = contexts.prompt(trace, trace.requests[1]);
+  TieredOptions options = with_batching(plain_engine(), {});
+  options.hardware.tiers = {{"memory", 60, 0, 4, ""}, {"disk", kRoomForAll, 0, 2, ""}};
+  options.profiles = {{{"half", 1, 0.5, 0.75, 0}}};
+  options.planner = "shale";
+  options.alpha = 30;
+  const auto setup = TieredSetup::make(options);
+  ASSERT_TRUE(setup);
+  for (const bool exact : {false, true}) {
+    TieredEngine engine(contexts, options, *setup);
+    for (int i = 0; i < 3; ++i) engine.serve(first, 0);
+    engine.serve(second, 0);
+    const std::vector<Served::Part> found = {{.quality = 0.75, .exact = false}}, now = {{.exact = exact}};
+    const Served served = engine.look_up(second, 0, found);
+    const auto written = engine.counts().bytes_written;
+    for (int i = 0; i < 60; ++i) engine.finish(second.path, served, 0, false, now);
+    EXPECT_EQ(engine.counts().bytes_written == written, exact);
+  }
+}
+
 TEST(BatchedEngine, WhatFollowsALossyContextOfThePoolIsNotStored) {
   TieredOptions with = with_batching(plain_engine(), {.pool_bytes = 20});
   with.profiles = {{{"half", 1, 0.5, 1, 0}}};
