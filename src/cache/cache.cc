@@ -114,7 +114,6 @@ Status Cache::State::open_store(std::vector<StoreTier> with) {
   placement.on_event = options.on_placement;
   placement.believes_others = !options.metric;
   placement.recompute_s = [this](std::uint32_t tokens, std::uint32_t first) { return costs.prefill_s(tokens, first); };
-  placement.in_pool = [this](std::span<const BlockKey> keys) { return blocks_in_pool(keys); };
   placement.decode_s = [this](std::string_view quantizer, std::uint64_t bytes) {
     return costs.decode_s(quantizer, bytes);
   };

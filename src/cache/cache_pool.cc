@@ -15,19 +15,20 @@ constexpr std::size_t kPooledLookedAtARound = 8;
 
 // What the pool holds is worth less on a tier.
 void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys,
-                                bool lossy) {
+                                bool is_lossy) {
   if (keys.empty()) return;
   const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.keys.back() == keys.back(); });
   const auto blocks = static_cast<std::uint32_t>(keys.size());
-  if (same != pooled.end() && same->blocks == blocks && same->known == blocks && same->lossy <= lossy) return;
-  const std::uint32_t known = std::min(store->in_pool(keys, blocks, PoolNews::kHeld, tenant_of(salt), lossy), blocks);
+  if (same != pooled.end() && same->blocks == blocks && same->known == blocks && same->lossy <= is_lossy) return;
+  const std::uint32_t known =
+      std::min(store->in_pool(keys, blocks, PoolNews::kHeld, tenant_of(salt), is_lossy), blocks);
   if (same != pooled.end()) {
     same->blocks = blocks;
     same->known = known;
-    same->lossy = lossy;
+    same->lossy = is_lossy;
     return;
   }
-  pooled.push_back({std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), blocks, known, lossy});
+  pooled.push_back({std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), blocks, known, is_lossy});
   if (pooled.size() <= kPooledMax) return;
   const Pooled oldest = std::move(pooled.front());
   pooled.pop_front();
@@ -37,20 +38,6 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::strin
   }
   store->in_pool(oldest.keys, static_cast<std::uint32_t>(others), PoolNews::kForgotten, tenant_of(oldest.salt),
                  oldest.lossy);
-}
-
-// As the pool is now, which may have evicted more than the store was told.
-std::uint32_t Cache::State::blocks_in_pool(std::span<const BlockKey> keys) const {
-  const Pooled* longest = nullptr;
-  std::ptrdiff_t common = 0;
-  for (const Pooled& each : pooled) {
-    const std::ptrdiff_t begins_alike = std::ranges::mismatch(keys, each.keys).in1 - keys.begin();
-    if (begins_alike > common) longest = &each;
-    common = std::max(common, begins_alike);
-  }
-  if (!longest) return 0;
-  const std::size_t tokens = static_cast<std::size_t>(common) * block_tokens();
-  return tree->match(std::span(longest->tokens).first(tokens), longest->salt) / block_tokens();
 }
 
 // What the pool has evicted since, it holds no more, and lossy pages count while requests take them; a few chains a

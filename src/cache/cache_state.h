@@ -165,7 +165,6 @@ struct Cache::State {
   // cache_pool.cc
   void note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys,
                     bool lossy = false);
-  std::uint32_t blocks_in_pool(std::span<const BlockKey> keys) const;
   void look_at_pool();
   bool accepts(const LossyPrefix& prefix, const RequestPolicy& policy) const;
   LossyPrefix* find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy);

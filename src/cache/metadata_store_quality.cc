@@ -78,11 +78,12 @@ Result<bool> MetadataStore::refresh() {
 
 Status MetadataStore::record_quality(const QualityRecord& record) {
   State& s = *state_;
-  SHALE_TRY(s.atomically([&]() -> Status {
+  const Status recorded = s.atomically([&]() -> Status {
     SHALE_TRY(s.run(*s.put_quality, s.quality_model, record.key.hex(), record.method.text(), record.keep,
                     record.quality, record.kl, record.questions, s.wall_s()));
     return s.note_learned();
-  }));
+  });
+  if (!recorded) return recorded;
   const std::lock_guard lock(s.table_mutex);
   s.table.record(record.key, record.method, record.keep, record.quality, record.questions);
   return {};

@@ -2,7 +2,6 @@
 // owner knows of qualities and costs.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -51,19 +50,10 @@ struct StorePlacement {
   // Seconds that computing so many tokens from that position on takes, where StoreHints::recompute_s said nothing.
   // Empty: more than any load.
   std::function<double(std::uint32_t tokens, std::uint32_t first_position)> recompute_s = {};
-  // How many leading blocks of a chain the owner's own memory holds, asked when a new extent is placed:
-  // Store::in_pool() tells of what lies there already. Empty: none.
-  std::function<std::uint32_t(std::span<const BlockKey> keys)> in_pool = {};
   // Seconds that decoding so many bytes at rest takes. Empty: none.
   std::function<double(std::string_view quantizer, std::uint64_t bytes)> decode_s = {};
   // Every call of the placement state, before it is made: a state that they are applied to decides the same.
   std::function<void(const PlacementEvent&)> on_event = {};
-
-  // The share of the chain's blocks from `first` on that the owner's own memory holds.
-  double pool_share(std::span<const BlockKey> keys, std::uint32_t first) const {
-    const std::size_t held = in_pool ? std::clamp<std::size_t>(in_pool(keys), first, keys.size()) : first;
-    return static_cast<double>(held - first) / static_cast<double>(keys.size() - first);
-  }
 };
 
 }  // namespace shale

@@ -264,11 +264,10 @@ void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {
   catch_up();
 }
 
-// Others find it in the shared store from then on. What the pool holds is worth less on a tier, as in
-// ExtentPlacer::place_new.
+// Others find it in the shared store from then on. It is placed before the placement hears that the pool holds it, as a
+// server's is.
 void TieredEngine::store(ContextId id, double from_s, bool pooled) {
   add(id, std::nullopt);
-  if (pooled) state_.in_pool(*prefixes_[id].slot, 1, now_s_);
   state_.place(*prefixes_[id].slot);
   const Candidate chosen = placed(id);
   const bool left_out = shared_ && shared_->behind(now_s_);  // of the shared store
@@ -282,6 +281,7 @@ void TieredEngine::store(ContextId id, double from_s, bool pooled) {
     } else if (!there) {
       copy(id);
     }
+    if (pooled) state_.in_pool(*prefixes_[id].slot, 1, now_s_);
   }
   catch_up();
 }

@@ -251,7 +251,7 @@ std::uint32_t ExtentPlacer::promotions_now() const {
 
 Problem ExtentPlacer::problem() const { return state_->problem(core_.clock.now_s()); }
 
-Variant ExtentPlacer::place_new(ExtentId id, bool may_become, double pool_share) {
+Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   const GroupId number = join(id);
   Group& group = groups_[number];
   const Extent& extent = core_.index.at(id);
@@ -269,7 +269,6 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become, double pool_share)
   if (lay) prefix = state_->that_fit(std::move(prefix));
   prefix.frequency += given_up_.frequency(group.hash, core_.clock.now_s());
   tell(number, std::move(prefix));
-  if (pool_share > 0) in_pool(id, pool_share, PoolNews::kHeld, false);
   state_->place(*group.slot);
   const Candidate& placed = state_->placed(*group.slot);
   drop_copies();

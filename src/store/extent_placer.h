@@ -60,9 +60,8 @@ class ExtentPlacer final : public PlacementBackend {
   void room_changed() { more_ = true; }
   // Where a new extent that is about to be written goes, and as what: another variant than itself only where it
   // `may_become` one. For blocks that have a place nothing else is demoted; where that is as good, it goes beside it.
-  // kDropped: others are worth more. The group keeps its place until written() says how it ended. `pool_share` of it
-  // lies in the owner's memory.
-  Variant place_new(ExtentId id, bool may_become, double pool_share);
+  // kDropped: others are worth more. The group keeps its place until written() says how it ended.
+  Variant place_new(ExtentId id, bool may_become);
   void written(ExtentId id);
   // Store::set_quota().
   void set_quota(TenantState& tenant, std::uint64_t bytes_max);

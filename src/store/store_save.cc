@@ -98,9 +98,7 @@ bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
                   fail(ErrorCode::kFull, "{} bytes more are more than tenant {} may have", writing.facts.bytes,
                        plan_.hints.tenant));
   }
-  const auto keys = std::span(plan_.keys).first(writing.piece.first_block + writing.piece.blocks);
-  const double pool_share = core_.options.placement.pool_share(keys, writing.piece.first_block);
-  const Variant placed = core_.placer.place_new(*writing.id, may_become() && !core_.placer.crowded(), pool_share);
+  const Variant placed = core_.placer.place_new(*writing.id, may_become() && !core_.placer.crowded());
   writing.tier = placed.tier;
   if (writing.tier != kDropped && writing.facts.exact && placed.method != kFullMethod) {
     writing.becoming = core_.placer.become(*writing.id, writing.blobs);

@@ -46,24 +46,6 @@ TEST_F(PlacedRunsTest, AProfiledRunIsCompressedWhereRoomIsShort) {
   EXPECT_LE(cache_->tiers()[0]->used_bytes(), 2 * kRunBytes);
 }
 
-TEST_F(PlacedRunsTest, WhatThePoolHoldsTakesNoRoomFromWhatItDoesNot) {
-  open_over_slow_disk(kRunBytes * 5 / 4);
-  const Tokens first = tokens_of(1, 144), second = tokens_of(2, 64);  // a byte of the shorter one saves more time
-  store(first);
-  drain();
-  ASSERT_TRUE(in_memory(first));
-  {
-    Sequence computed(*pool_);
-    compute(second, second.size(), computed);
-    cache_->insert_prefix(second, computed);
-    cache_->store({.tokens = second, .recompute_s = 5}, computed);
-  }
-  drain();
-  EXPECT_TRUE(in_memory(first));
-  EXPECT_FALSE(in_memory(second)) << "the pool has it";
-  EXPECT_FALSE(stored(second).empty());
-}
-
 class FixedFormTest : public PlacedRunsTest {
  protected:
   void open_fixed(const std::string& planner, std::uint64_t memory_bytes) {

@@ -265,18 +265,6 @@ TEST(BatchedEngine, WhatThePoolHoldsIsFoundThere) {
   EXPECT_EQ(result.tokens_loaded[0], 0u);
 }
 
-TEST(BatchedEngine, WhatThePoolHoldsTakesNoRoomFromWhatItDoesNot) {
-  Hardware hardware = plain_engine();
-  hardware.tiers = {{"memory", 40, 0, 4, ""}, {"disk", kRoomForAll, 0, 2, ""}};
-  TieredOptions options = with_batching(hardware, {.pool_bytes = 60});
-  options.planner = "shale";
-  const std::vector<int> first(10, 1), second(10, 2);
-  const Trace trace = make_trace({{.ids = first}, {.arrival_s = 340, .ids = second}, {.arrival_s = 700, .ids = first}});
-  const TieredResult result = batched(trace, options);
-  EXPECT_EQ(result.tokens_loaded[0], 40u) << "the pool evicted it for the other";
-  EXPECT_EQ(result.tokens_loaded[1], 0u);
-}
-
 TEST(BatchedEngine, ThePoolDropsWhatWasUsedLongestAgo) {
   const auto ask = [](double arrival_s, int document) {
     return MadeRequest{.arrival_s = arrival_s, .ids = {document}};

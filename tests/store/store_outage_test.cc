@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "extents/index_folder.h"
 #include "store/store_fixture.h"
 #include "support/eventually.h"
 
