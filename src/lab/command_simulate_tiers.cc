@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "cache/planner_choice.h"
+#include "cache/quality_table.h"
 #include "cli/option_types.h"
 #include "core/interrupt.h"
 #include "core/text_file.h"
@@ -19,6 +20,7 @@ namespace {
 
 struct SimulateTiersOptions {
   std::string trace, hardware = "h100-nvme", profiles;
+  std::string qualities = "known";  // or "expected"
   TraceChoice reading;
   std::vector<std::string> planners = {"prefill", "lru", "shale"};
   std::optional<std::uint64_t> memory_bytes, disk_bytes, remote_bytes;
@@ -39,26 +41,33 @@ constexpr char kSimulateTiersFooter[] =
     "  shale simulate tiers --trace a.jsonl --emulate laptop --memory-size 1GiB --profiles profiles.jsonl\n"
     "  shale simulate tiers --trace a.jsonl --profiles profiles.jsonl --planner fixed:kivi4,shale";
 
-// A line of `shale profile --json`. Throws nlohmann's errors.
-ContextProfile parse_profile(const std::string& line) {
+// A line of `shale profile --json`.
+struct MeasuredProfile {
+  ContextProfile forms;
+  std::vector<std::uint32_t> questions;  // by form
+};
+
+// Throws nlohmann's errors.
+MeasuredProfile parse_profile(const std::string& line) {
   const Json object = Json::parse(line);
   const double full_bytes = object.at("full_bytes").get<double>();
   if (!(full_bytes > 0)) throw Json::other_error::create(501, "full_bytes is not above 0", nullptr);
-  ContextProfile profile;
+  MeasuredProfile profile;
   for (const Json& row : object.at("rows")) {
     const std::string method = row.at("method");
     if (method == "full") continue;
-    profile.push_back({.method = method,
-                       .keep = row.at("keep"),
-                       .bytes_share = row.at("bytes").get<double>() / full_bytes,
-                       .quality = row.at("agreement"),
-                       .decode_s_per_full_byte = row.at("decode_seconds").get<double>() / full_bytes});
+    profile.forms.push_back({.method = method,
+                             .keep = row.at("keep"),
+                             .bytes_share = row.at("bytes").get<double>() / full_bytes,
+                             .quality = row.at("agreement"),
+                             .decode_s_per_full_byte = row.at("decode_seconds").get<double>() / full_bytes});
+    profile.questions.push_back(row.at("questions"));
   }
   return profile;
 }
 
-Result<std::vector<ContextProfile>> read_profiles(const std::string& path) {
-  std::vector<ContextProfile> profiles;
+Result<std::vector<MeasuredProfile>> read_profiles(const std::string& path) {
+  std::vector<MeasuredProfile> profiles;
   if (path.empty()) return profiles;
   SHALE_ASSIGN(const std::string text, read_text(path));
   std::istringstream lines(text);
@@ -75,6 +84,26 @@ Result<std::vector<ContextProfile>> read_profiles(const std::string& path) {
   if (profiles.empty())
     return fail(ErrorCode::kInvalidArgument, "{} holds no profile: write it by `shale profile --json`", path);
   return profiles;
+}
+
+// What a server that measured them would go by.
+Status expect(std::vector<MeasuredProfile>& profiles) {
+  QualityTable table;
+  const auto each = [&](auto&& visit) -> Status {
+    for (std::size_t i = 0; i < profiles.size(); ++i) {
+      for (std::size_t at = 0; at < profiles[i].forms.size(); ++at) {
+        SHALE_ASSIGN(const Method method, Method::parse(profiles[i].forms[at].method));
+        visit(Hash128{.low = i + 1}, method, profiles[i].forms[at], profiles[i].questions[at]);
+      }
+    }
+    return {};
+  };
+  SHALE_TRY(each([&](const Hash128& context, const Method& method, const CompressedForm& form, std::uint32_t asked) {
+    table.record(context, method, form.keep, form.quality, asked);
+  }));
+  return each([&](const Hash128& context, const Method& method, CompressedForm& form, std::uint32_t) {
+    form.expected = table.quality_for(context, method, form.keep)->expected;
+  });
 }
 
 Json tiers_json(const Trace& trace, const std::string& planner, const TieredOptions& options,
@@ -156,7 +185,9 @@ Status run_simulate_tiers(const SimulateTiersOptions& options) {
   if (options.memory_bytes) tiered.hardware.set_capacity("memory", *options.memory_bytes);
   if (options.disk_bytes) tiered.hardware.set_capacity("disk", *options.disk_bytes);
   if (options.remote_bytes) tiered.hardware.set_capacity("remote", *options.remote_bytes);
-  SHALE_ASSIGN(tiered.profiles, read_profiles(options.profiles));
+  SHALE_ASSIGN(std::vector<MeasuredProfile> profiles, read_profiles(options.profiles));
+  if (options.qualities == "expected") SHALE_TRY(expect(profiles));
+  for (MeasuredProfile& profile : profiles) tiered.profiles.push_back(std::move(profile.forms));
   SHALE_ASSIGN(const TraceOptions reading, to_options(options.reading));
   SHALE_ASSIGN(const NamedTrace named, load_trace_watched(options.trace, reading, options.output));
   std::size_t width = std::string_view("PLANNER").size();
@@ -204,7 +235,15 @@ void add_simulate_tiers(Command parent, Action& chosen) {
       .type_name("PLANNER,...")
       .delimiter(',')
       .capture_default_str();
-  command.add_option("--profiles", options->profiles, "What compressing does to contexts").type_name("FILE");
+  Option profiles =
+      command.add_option("--profiles", options->profiles, "What compressing does to contexts").type_name("FILE");
+  command
+      .add_option("--qualities", options->qualities,
+                  "What planners know of the profiles' qualities: 'known', as they are; 'expected', as a server that "
+                  "measured so many questions, drawn toward the other profiles'")
+      .one_of({"known", "expected"})
+      .capture_default_str()
+      .needs(profiles);
   command.add_option("--alpha", options->tiered.alpha, "Seconds that a unit of quality is worth")
       .type_name("X")
       .capture_default_str();

@@ -75,7 +75,9 @@ std::size_t SimulatedPool::insert(std::span<const ContextId> path, std::size_t c
       share(path.subspan(cached, 1), reserved_bytes);
       if (part.exact) held.part = {};
     } else {
-      held = {.cached = true, .users = 1, .part = {.quality = part.quality, .exact = part.exact}};
+      held = {.cached = true,
+              .users = 1,
+              .part = {.quality = part.quality, .expected = part.expected, .exact = part.exact}};
       reserved_bytes -= bytes(path[cached]);
     }
   }

@@ -38,6 +38,7 @@ struct CompressedForm {
   double bytes_share = 1;  // of the uncompressed cache
   double quality = 1;      // [0, 1] against the full cache
   double decode_s_per_full_byte = 0;
+  std::optional<double> expected = {};  // what planners take the quality for; nothing: they know it
 };
 // A context's; `full` is not among them, it needs no measurement.
 using ContextProfile = std::vector<CompressedForm>;

@@ -90,7 +90,7 @@ PlacedPrefix TieredEngine::offer(ContextId id, const std::optional<Candidate>& c
   add(kFullMethod, 1, 1, 1, 0);
   for (const CompressedForm& form : profile_of(id)) {
     const auto method = static_cast<std::uint32_t>(std::ranges::find(methods_, form.method) - methods_.begin());
-    add(method, form.keep, form.bytes_share, form.quality,
+    add(method, form.keep, form.bytes_share, form.expected.value_or(form.quality),
         form.decode_s_per_full_byte * static_cast<double>(full_bytes(id)));
   }
   if (prefix.stored_children == 0) {
@@ -170,7 +170,8 @@ Served TieredEngine::look_up(const Prompt& prompt, double now_s, std::span<const
       shared_->use(rest[i]);
       shared_->transfer(from.bytes, now_s_ + served.seconds);
     }
-    served.parts.push_back({from.tier, from.bytes, from.quality, from.method == kFullMethod});
+    const CompressedForm* form = form_of(rest[i], from);
+    served.parts.push_back({from.tier, from.bytes, form ? form->quality : 1, from.quality, from.method == kFullMethod});
     served.transfer_s[from.tier] += read.seconds - read.decode_s;
     served.decode_s += read.decode_s;
     served.seconds += read.seconds;

@@ -23,8 +23,8 @@ struct Served {
   struct Part {
     std::optional<std::uint32_t> tier = {};  // nothing: it is computed, or lies in the pool
     std::uint64_t bytes = 0;                 // read
-    double quality = 1;
-    bool exact = true;  // what is lossy may be worth as much
+    double quality = 1, expected = 1;        // CompressedForm's
+    bool exact = true;                       // what is lossy may be worth as much
   };
   std::vector<Part> parts;  // of its contexts
   std::size_t pooled = 0;   // of them, from the front, lie in the engine's own pool

@@ -60,9 +60,9 @@ std::size_t TieredEngine::pooled_that_pay(std::span<const ContextId> path, std::
                                           double now_s, const Waits& waits) const {
   const auto exact = static_cast<std::size_t>(std::ranges::find(pooled, false, &Served::Part::exact) - pooled.begin());
   if (exact == pooled.size() || !weighs_quality_) return pooled.size();
-  double quality = 1, computed_s = 0;
+  double expected = 1, computed_s = 0;
   for (std::size_t i = exact; i < pooled.size(); ++i) {
-    quality = std::min(quality, pooled[i].quality);
+    expected = std::min(expected, pooled[i].expected);
     computed_s += recompute_s(path[i]);
   }
   double otherwise_s = waits.engine.compute_s + waits.engine.slowdown * computed_s;
@@ -70,7 +70,7 @@ std::size_t TieredEngine::pooled_that_pay(std::span<const ContextId> path, std::
   if (exact + loads.size() == pooled.size()) {
     otherwise_s = std::min(otherwise_s, loads.back().ready_s + loads.back().lost_s);
   }
-  return options_.alpha * (1 - quality) < otherwise_s ? pooled.size() : exact;
+  return options_.alpha * (1 - expected) < otherwise_s ? pooled.size() : exact;
 }
 
 }  // namespace shale

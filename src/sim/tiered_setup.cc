@@ -24,6 +24,7 @@ Status check(const TieredOptions& options) {
   for (const ContextProfile& profile : options.profiles) {
     for (const CompressedForm& form : profile) {
       if (!(form.keep > 0 && form.keep <= 1) || !(form.quality >= 0 && form.quality <= 1) ||
+          !(form.expected.value_or(1) >= 0 && form.expected.value_or(1) <= 1) ||
           !(form.bytes_share > 0 && form.bytes_share <= 2) || !(form.decode_s_per_full_byte >= 0)) {
         return fail(ErrorCode::kInvalidArgument, "method {} at keep {}: keep, quality or size is out of range",
                     form.method, form.keep);

@@ -47,7 +47,9 @@ TEST_F(PlacementFileTest, GoesOnWhereItStopped) {
     PlacementFile file = open();
     EXPECT_TRUE(file.is_new());
     ASSERT_TRUE(file.add("tokens_per_s", 900));
-    ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row_of("shale", {1, 2, 3}, {{"knorm+int8", 0.5, 60, "disk"}}))));
+    PlacementCell cell = cell_of("shale, alpha 1", row_of("shale", {1, 2, 3}, {{"knorm+int8", 0.5, 60, "disk"}}));
+    cell.settle_s = 60;
+    ASSERT_TRUE(file.add(cell));
     ASSERT_TRUE(file.add(key, 0.75));
     ASSERT_TRUE(file.add_reference(1, 0, "a \"rock\"\n"));
   }
@@ -58,9 +60,12 @@ TEST_F(PlacementFileTest, GoesOnWhereItStopped) {
     EXPECT_EQ(file.value("tokens_per_s"), 900);
     EXPECT_FALSE(file.value("requests_per_s"));
     ASSERT_EQ(file.cells().size(), 1u);
-    EXPECT_TRUE(file.has("shale, alpha 1", 0.5, 1));
-    EXPECT_FALSE(file.has("shale, alpha 1", 0.5, 2));
-    EXPECT_FALSE(file.has("shale, alpha 2", 0.5, 1));
+    EXPECT_EQ(file.has("shale, alpha 1", 0.5, 1, 60), true);
+    EXPECT_EQ(file.has("shale, alpha 1", 0.5, 2, 5), false);
+    EXPECT_EQ(file.has("shale, alpha 2", 0.5, 1, 5), false);
+    const auto rested = file.has("shale, alpha 1", 0.5, 1, 5);
+    ASSERT_FALSE(rested);
+    EXPECT_THAT(rested.error().message, HasSubstr("after 60 s of rest, not 5"));
     const PlacementCell& cell = file.cells().front();
     ASSERT_EQ(cell.answers.size(), 3u);
     EXPECT_EQ(cell.answers[1].arrival_s, 10);

@@ -204,6 +204,28 @@ TEST_F(SimulateCommand, MeasuredHardwareIsEmulatedFromAFile) {
   }
 }
 
+// On one question each both are expected near their mean.
+TEST_F(SimulateCommand, QualitiesAreKnownOrExpectedAsAServerDoes) {
+  const auto profile = [](double agreement) {
+    return fmt::format(R"({{"full_bytes": 100, "rows": [{{"method": "kivi2", "keep": 1, "bytes": 10, "questions": 1,)"
+                       R"( "agreement": {}, "decode_seconds": 0}}]}})"
+                       "\n",
+                       agreement);
+  };
+  const auto made = file("slow.json", R"({"kv_bytes_per_token": 100, "prefill_s_per_token": 1, "prefill_s_per_pair": 0,
+      "tiers": [{"name": "memory", "bytes": 1000000000, "latency_s": 0, "read_bytes_per_s": 1000}]})");
+  const auto quality = [&](const std::string& profiles, const std::string& qualities) {
+    const Outcome outcome =
+        run({"simulate", "tiers", "--trace", branches_, "--emulate", made, "--planner", "shale", "--alpha", "10",
+             "--profiles", file("profiles.jsonl", profiles), "--qualities", qualities, "--json"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.objects().at(0)["quality"].get<double>();
+  };
+  EXPECT_EQ(quality(profile(0.5), "expected"), quality(profile(0.5), "known")) << "there is no other";
+  EXPECT_NE(quality(profile(0.95) + profile(0.05), "expected"), quality(profile(0.95) + profile(0.05), "known"));
+  EXPECT_THAT(run({"simulate", "tiers", "--trace", branches_, "--qualities", "expected"}).err, HasSubstr("--profiles"));
+}
+
 TEST_F(SimulateCommand, HardwareThatIsNoneIsRefusedByName) {
   const auto refused = [&](const std::string& text) {
     const Outcome outcome = run({"simulate", "tiers", "--trace", branches_, "--emulate", file("bad.json", text)});

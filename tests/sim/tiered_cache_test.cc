@@ -141,6 +141,20 @@ TEST(SimulateTiers, AQualityWorthMoreThanAnyTimeIsKept) {
   EXPECT_LT(run(trace, options).quality, 1);
 }
 
+TEST(SimulateTiers, PlannersGoByTheExpectedQualityAndAnswersHaveTheirOwn) {
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2}}}, 4);
+  const auto at = [&](double quality, double expected) {
+    return run(trace, {.hardware = machine(0, 10'000),
+                       .profiles = {{{"tough", 1, 0.25, quality, 0, expected}}},
+                       .planner = "shale",
+                       .alpha = 1});
+  };
+  EXPECT_EQ(at(0.2, 0.99).bytes_read[1], 200u);
+  EXPECT_DOUBLE_EQ(at(0.2, 0.99).quality, 0.6);
+  EXPECT_EQ(at(0.99, 0.2).bytes_read[1], 800u);
+  EXPECT_DOUBLE_EQ(at(0.99, 0.2).quality, 1);
+}
+
 // As on the server: where the lowest tier is not bounded, compressing there would free nothing.
 TEST(SimulateTiers, OnlyABoundedLowestTierHoldsLossyForms) {
   const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2}}}, 4);

@@ -72,13 +72,12 @@ std::vector<Policy> policies_of(const BenchPlacementOptions& options) {
 // All that a cell's metrics depend on beside policy, rate and seed.
 std::string setting_of(const BenchPlacementOptions& options) {
   const ServeBenchOptions& bench = options.bench;
-  std::vector<std::string> words = {"cells 6", bench.serve.serving.model.model};  // 6: what a cell holds, and of what
+  std::vector<std::string> words = {"cells 7", bench.serve.serving.model.model};  // 7: what a cell holds, and of what
   for (const std::string& file : bench.files) words.push_back(std::filesystem::path(file).filename().string());
-  words.push_back(fmt::format(
-      "{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}, {:g} s of rest{}{}{}",
-      bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals, options.memory_share,
-      options.disk_share, options.settle_s, options.paper_tiers ? ", paper's tiers" : "",
-      bench.remote.empty() ? "" : ", remote", bench.exact ? ", exact" : ""));
+  words.push_back(fmt::format("{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}{}{}{}",
+                              bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals,
+                              options.memory_share, options.disk_share, options.paper_tiers ? ", paper's tiers" : "",
+                              bench.remote.empty() ? "" : ", remote", bench.exact ? ", exact" : ""));
   for (const Option& option : bench.passed_on) {
     if (option.given()) words.push_back(fmt::format("{}={}", option.name(), fmt::join(option.values(), ",")));
   }
@@ -122,7 +121,8 @@ class PlacementBench {
       for (const double rate : bench_.rates()) {
         for (const Policy& policy : policies_of(options_)) {
           const double to_prefill = rate / *file_.value("requests_per_s");
-          if (!file_.has(policy.name, to_prefill, seed)) SHALE_TRY(run_cell(policy, rate, seed));
+          SHALE_ASSIGN(const bool measured, file_.has(policy.name, to_prefill, seed, options_.settle_s));
+          if (!measured) SHALE_TRY(run_cell(policy, rate, seed));
         }
       }
     }
@@ -189,7 +189,9 @@ class PlacementBench {
     SHALE_TRY(wait_until(bed, options_.settle_s, "settling", [](const Metrics&) { return false; }));
     SHALE_ASSIGN(const ServeRow row, bench_.run(bed, policy.name, rate, seed));
     bed.server.stop();
-    return file_.add(cell_of(policy.name, row));
+    PlacementCell cell = cell_of(policy.name, row);
+    cell.settle_s = options_.settle_s;
+    return file_.add(std::move(cell));
   }
 
   const BenchPlacementOptions& options_;

@@ -24,8 +24,9 @@ template <>
 constexpr auto kFields<PlacementCell> =
     std::tuple(std::pair("policy", &PlacementCell::policy), std::pair("rate", &PlacementCell::rate),
                std::pair("rate_to_prefill", &PlacementCell::rate_to_prefill), std::pair("seed", &PlacementCell::seed),
-               std::pair("itl_p50", &PlacementCell::itl_p50), std::pair("itl_p99", &PlacementCell::itl_p99),
-               std::pair("itl_max", &PlacementCell::itl_max), std::pair("prompt_tokens", &PlacementCell::prompt_tokens),
+               std::pair("settle_seconds", &PlacementCell::settle_s), std::pair("itl_p50", &PlacementCell::itl_p50),
+               std::pair("itl_p99", &PlacementCell::itl_p99), std::pair("itl_max", &PlacementCell::itl_max),
+               std::pair("prompt_tokens", &PlacementCell::prompt_tokens),
                std::pair("computed_tokens", &PlacementCell::computed_tokens),
                std::pair("cached_tokens", &PlacementCell::cached_tokens),
                std::pair("background_seconds", &PlacementCell::background_seconds),
@@ -141,10 +142,17 @@ std::optional<double> PlacementFile::value(const std::string& name) const {
   return known == values_.end() ? std::nullopt : std::optional(known->second);
 }
 
-bool PlacementFile::has(const std::string& policy, double rate_to_prefill, std::uint64_t seed) const {
-  return std::ranges::any_of(cells_, [&](const PlacementCell& cell) {
+Result<bool> PlacementFile::has(const std::string& policy, double rate_to_prefill, std::uint64_t seed,
+                                double settle_s) const {
+  const auto found = std::ranges::find_if(cells_, [&](const PlacementCell& cell) {
     return cell.policy == policy && cell.seed == seed && std::abs(cell.rate_to_prefill - rate_to_prefill) < 1e-9;
   });
+  if (found != cells_.end() && found->settle_s != settle_s) {
+    return fail(ErrorCode::kInvalidArgument,
+                "{} has {} after {:g} s of rest, not {:g}: give that --settle, or another --out", path_, policy,
+                found->settle_s, settle_s);
+  }
+  return found != cells_.end();
 }
 
 Status PlacementFile::append(const Json& row) const {

@@ -28,6 +28,7 @@ struct PlacementCell {
   std::string policy;  // "shale, alpha 2"
   double rate = 0, rate_to_prefill = 0;
   std::uint64_t seed = 1;
+  double settle_s = 0;  // of rest before its requests
   double itl_p50 = 0, itl_p99 = 0, itl_max = 0;
   std::uint64_t prompt_tokens = 0, computed_tokens = 0;
   std::map<std::string, std::uint64_t> cached_tokens;
@@ -58,7 +59,8 @@ class PlacementFile {
   const std::vector<PlacementCell>& cells() const { return cells_; }
   // The value measured first, so that rates mean the same when the run goes on.
   std::optional<double> value(const std::string& name) const;
-  bool has(const std::string& policy, double rate_to_prefill, std::uint64_t seed) const;
+  // kInvalidArgument: it is there, after another rest.
+  Result<bool> has(const std::string& policy, double rate_to_prefill, std::uint64_t seed, double settle_s) const;
   const std::map<FormKey, double>& agreement() const { return agreement_; }
   // The exact answer to a question, alone on the engine.
   const std::map<std::pair<std::size_t, std::size_t>, std::string>& references() const { return references_; }
