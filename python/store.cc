@@ -242,6 +242,7 @@ class Store {
       tier["bytes_written"] = row.bytes_written;
       tier["demoted"] = row.demoted;
       tier["removed"] = row.removed;
+      tier["trouble"] = row.trouble ? nb::cast(row.trouble) : nb::none();
       tiers[row.name] = tier;
     }
     result["tenants"] = tenants;

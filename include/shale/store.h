@@ -156,7 +156,7 @@ typedef struct shale_store_options {
   int32_t threads;                // of the store's own; 0: one; negative: none, and the owner calls shale_store_work()
   uint32_t events_max;            // kept until taken, in 16 MiB at most; 0: 65,536
   // Storage in trouble is no error of opening: such a tier has no room and nothing, and is opened when it can be.
-  // Trouble that no waiting would mend still is one.
+  // shale_tier_stats says what the trouble is. Trouble that no waiting would mend still is an error.
   bool late;
   shale_placement placement;
 } shale_store_options;
@@ -332,6 +332,7 @@ typedef struct shale_tier_stats {
   const char* name;
   uint64_t extents, chunks, bytes, capacity_bytes;
   uint64_t blocks_loaded, bytes_read, bytes_written, demoted, removed;
+  const char* trouble;  // why it is not open yet, or last failed; NULL: all is well
 } shale_tier_stats;
 
 typedef struct shale_stats {

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from .connector_options import parse_size
+from .connector_options import parse_size, warn_of_trouble
 from .store import Store, StoreError, View, drain
 
 _UNIT = 1 << 16  # bytes of a store's block; what engines hand over mostly has a multiple of it
@@ -134,6 +134,7 @@ class ByteStore:
         tiers = tiers if isinstance(tiers, str) else ",".join(tiers)
         self._store = Store(f"bytes 2; {name_space}", tiers, layers=1, element="opaque", opaque_bytes=(_UNIT, 0),
                             block_tokens=_BLOCK_TOKENS, staging_bytes=parse_size(staging), late=True)
+        warn_of_trouble(self._store)
         self._tenant, self._timeout_s = str(tenant), float(timeout_s)
         self._numbers = self._under_way = 0
         self._lock = threading.Condition()

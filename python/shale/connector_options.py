@@ -87,6 +87,14 @@ def warn_of_unknown(names, known):
         logging.getLogger("shale").warning(_unknown(name, known))
 
 
+def warn_of_trouble(store):
+    """Of tiers that are not open yet: an engine starts without them."""
+    for name, tier in store.stats()["tiers"].items():
+        if tier["trouble"]:
+            logging.getLogger("shale").warning("shale: tier %s: %s; nothing is stored there until that ends", name,
+                                               tier["trouble"])
+
+
 def _unknown(name, known):
     near = difflib.get_close_matches(name, known, 1)
     return f"shale: unknown option '{name}'" + (f", did you mean '{near[0]}'?" if near else

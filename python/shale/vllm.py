@@ -24,7 +24,7 @@ from vllm.v1.core.kv_cache_utils import DEFAULT_NONE_HASH_SEED, get_request_bloc
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from .connector import Plan, Report, Scheduler, Worker
-from .connector_options import Options
+from .connector_options import Options, warn_of_trouble
 from .model_identity import Adapters, identity
 from .paged import PagedKv, learn_offsets
 from .store import Store
@@ -103,6 +103,7 @@ def _open(geometry, options, role):
             if not tiers:
                 raise ValueError("shale: the worker runs in a process of its own: name a tier below memory:")
         store = geometry.open(options, tiers)
+        warn_of_trouble(store)
         _stores[key] = store
         return store
 

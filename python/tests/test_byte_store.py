@@ -5,6 +5,7 @@ import select
 
 import numpy as np
 import pytest
+from shale import Store
 from shale.byte_store import ByteStore
 from shale.lmcache import ShaleConnector
 
@@ -133,6 +134,22 @@ def test_a_tier_in_trouble_keeps_nobody_from_starting():
     assert store.wait(store.submit_batch_set(["name"], [value])) == [True]
     assert store.wait(store.submit_batch_get(["name"], [read])) == [True] and (read == value).all()
     store.close()
+
+
+def test_a_tier_that_cannot_be_opened_is_told_of(tmp_path, caplog):
+    (tmp_path / "file").write_text("no folder")
+    tier = f"file://{tmp_path}/file/kv?size=64MiB"  # which no user can make, root neither
+    store = ByteStore("test", tier)
+    (trouble,) = [row["trouble"] for row in store.stats()["tiers"].values()]
+    assert str(tmp_path) in trouble and "Not a directory" in trouble
+    assert trouble in caplog.text
+    number = store.submit_batch_set(["name"], values_of([70_000]))
+    store.wait_all()
+    ((_, well, error, _),) = store.drain_completions()
+    assert not well and trouble in error
+    store.close()
+    with Store("test", "memory:?size=1MiB", layers=1, kv_heads=1, head_dim=32) as sound:
+        assert [row["trouble"] for row in sound.stats()["tiers"].values()] == [None]
 
 
 def test_no_room_is_said(tmp_path):

@@ -36,7 +36,8 @@ struct StatsPicture final : shale_stats {
     }
     for (const StoreTierStats& t : of.tiers) {
       tier_rows.push_back({t.name.c_str(), t.extents, t.chunks, t.bytes, t.capacity_bytes, t.blocks_loaded,
-                           t.bytes_read, t.bytes_written, t.demoted, t.removed});
+                           t.bytes_read, t.bytes_written, t.demoted, t.removed,
+                           t.trouble.empty() ? nullptr : t.trouble.c_str()});
     }
     tenants = tenant_rows.data();
     tenant_count = tenant_rows.size();

@@ -59,7 +59,7 @@ struct StoreTierStats {
   // Moves that were made: extents that left for a lower tier; came from one; became another method or fewer importance
   // tiers here; were given up here, for good or because they lie elsewhere.
   std::uint64_t demoted = 0, promoted = 0, compressed = 0, removed = 0;
-  std::string trouble = {};  // why its folder could not be opened yet; empty: it is open
+  std::string trouble = {};  // why it is not open yet, or last failed; empty: all is well
 };
 
 struct StoreStats {

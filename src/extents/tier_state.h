@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -45,6 +47,11 @@ struct TierState {
 
   // The capacity that may be written there: nothing before its folder is open.
   std::uint64_t capacity_bytes() const { return open ? tier().capacity_bytes() : 0; }
+  // Why it is not open yet, or last failed; empty where all is well.
+  std::string trouble() const {
+    const std::optional<Error> own = tier().trouble();
+    return own ? own->message : counts.trouble;
+  }
 
   StoreTier config;
   std::unique_ptr<IndexFolder> folder;  // null where there is none, or until it is open; guarded by folder_mutex

@@ -26,9 +26,7 @@ std::vector<TierNews::State> tier_states(const Cache& cache) {
   std::vector<TierNews::State> states;
   for (std::size_t i = 0; i < cache.tiers().size(); ++i) {
     TierNews::State& state = states.emplace_back(TierNews::State{cache.tiers()[i]->name(), std::nullopt});
-    if (const auto trouble = cache.tiers()[i]->trouble()) {
-      state.trouble = trouble->message;
-    } else if (!stats.tiers[i].trouble.empty()) {
+    if (!stats.tiers[i].trouble.empty()) {
       state.trouble = stats.tiers[i].trouble;
     } else if (!cache.waits_for(i)) {
       state.trouble = "does not answer in time";

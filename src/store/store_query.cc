@@ -172,6 +172,7 @@ StoreStats Store::stats() const {
     stats.tiers.push_back(tier.counts);
     stats.tiers.back().bytes = tier.known_bytes;
     stats.tiers.back().capacity_bytes = tier.capacity_bytes();
+    stats.tiers.back().trouble = tier.trouble();
   }
   stats.extents = core.index.extents();
   stats.chunks = core.index.chunks();

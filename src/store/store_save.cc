@@ -111,8 +111,7 @@ bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
   const bool fits = leaving || core_.has_room(last, writing.facts.bytes);
   if (writing.tier == kDropped && !writing.facts.exact && fits) writing.tier = last;
   if (writing.tier != kDropped) return false;
-  return refuse(writing, lock,
-                fail(ErrorCode::kFull, "no tier has room for {} bytes that are worth so little", writing.facts.bytes));
+  return refuse(writing, lock, no_room(writing, "that are worth so little"));
 }
 
 bool SaveJob::refuse(Writing& writing, std::unique_lock<std::mutex>& lock, Status why) {
@@ -120,6 +119,16 @@ bool SaveJob::refuse(Writing& writing, std::unique_lock<std::mutex>& lock, Statu
   writing.tier = core_.tier_count();
   failed(writing, std::move(why));
   return true;
+}
+
+// With the mutex held. Where tiers are in trouble, it is mostly theirs that is missing.
+Status SaveJob::no_room(const Writing& writing, std::string_view which) const {
+  std::string why = fmt::format("no tier has room for {} bytes {}", writing.facts.bytes, which);
+  for (const TierState& tier : core_.tiers) {
+    if (const std::string trouble = tier.trouble(); !trouble.empty())
+      why += fmt::format("; {}: {}", tier.tier().name(), trouble);
+  }
+  return fail(ErrorCode::kFull, "{}", why);
 }
 
 // Where the placement wants it, once there is room; on the next tier where that takes too long.
@@ -151,9 +160,7 @@ bool SaveJob::begin(Writing& writing) {
     if ((room || !tier.config.shared) && patient()) return false;  // on a shared tier nobody makes it
   }
   if (writing.tier == core_.tier_count()) {
-    lock.unlock();
-    failed(writing, fail(ErrorCode::kFull, "no tier has room for {} bytes more", writing.facts.bytes));
-    return true;
+    return refuse(writing, lock, no_room(writing, "more"));
   }
   lock.unlock();
   writing.begun = true;

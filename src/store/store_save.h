@@ -86,6 +86,7 @@ class SaveJob final : public StoreJob {
   bool begin(Writing& writing);
   bool place(Writing& writing, std::unique_lock<std::mutex>& lock);
   bool refuse(Writing& writing, std::unique_lock<std::mutex>& lock, Status why);
+  Status no_room(const Writing& writing, std::string_view which) const;
   bool became(Writing& writing);
   bool start_writing(Writing& writing);
   void stored(Writing& writing, std::unique_lock<std::mutex> lock);

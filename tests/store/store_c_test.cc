@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <shale/store.hpp>
+#include <string>
 
 #include "store/store_in_c.h"
 #include "support/temporary_folder.h"
@@ -16,6 +18,7 @@
 namespace shale::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr std::uint32_t kBlock = 4;
@@ -204,6 +207,27 @@ TEST(StoreInC, ATierThatMayBeLateIsNotWaitedFor) {
   EXPECT_EQ(store.lookup(keys)->blocks, 16u);
   options.tiers = "redis://127.0.0.1:1?timeout=never";
   EXPECT_EQ(kv::Store::open(options).error().code, SHALE_INVALID_ARGUMENT);
+}
+
+TEST(StoreInC, ALateTierSaysWhyItIsNotThere) {
+  const TemporaryFolder folder;
+  std::ofstream(folder.path() / "file") << "no folder";  // below which nobody can make one
+  const std::string url = "file://" + (folder.path() / "file/kv").string() + "?size=64MiB";
+  auto options = in_memory();
+  options.tiers = url.c_str();
+  options.late = true;
+  auto store = kv::Store::open(options).value();
+  const auto stats = store.stats().value();
+  const char* const trouble = stats->tiers[0].trouble;
+  ASSERT_NE(trouble, nullptr);
+  const std::string why = trouble;
+  EXPECT_THAT(why, AllOf(HasSubstr(folder.path().string()), HasSubstr("Not a directory")));
+  Arrays saved(64, 1);
+  const auto kept = save_all(store, kv::block_keys(tokens_from(0, 64), kBlock).value(), saved);
+  ASSERT_FALSE(kept);
+  EXPECT_EQ(kept.error().code, SHALE_FULL);
+  EXPECT_THAT(kept.error().message, HasSubstr(why));
+  EXPECT_EQ(kv::Store::open(in_memory())->stats().value()->tiers[0].trouble, nullptr);
 }
 
 TEST(StoreInC, TheEventFdWakesWhoeverWaits) {
