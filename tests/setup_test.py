@@ -1,8 +1,10 @@
 """What ./shale sets up, by stand-ins for the programs that it calls: nothing is built, installed or downloaded."""
 
+import fcntl
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -24,8 +26,7 @@ class SetUp(unittest.TestCase):
             shutil.copytree(ROOT / name, self.checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in ("shale", "CMakePresets.json"):
             shutil.copy(ROOT / name, self.checkout)
-        # Debian's package manager has nothing to do, unless a test says so.
-        self.stub("dpkg-query", 'shift 3; for name; do echo "installed $name"; done')
+        self.installed("*")  # Debian's package manager has nothing to do, unless a test says so
         self.stub("apt-get")
         self.stub("sudo", "exit 1")
         self.stub("ccache")
@@ -45,12 +46,16 @@ class SetUp(unittest.TestCase):
         path.write_text(f'#!/bin/bash\nprintf "%s\\n" "{name} ($PWD) $*" >>"{self.calls}"\n{body}\n')
         path.chmod(0o755)
 
-    def run_in(self, checkout, *arguments, **environment):
-        return subprocess.run([checkout / "shale", *arguments], env=self.environment | environment, text=True,
-                              capture_output=True, stdin=subprocess.DEVNULL)
+    def installed(self, pattern):
+        """What dpkg-query says of the packages that match, and none else."""
+        self.stub("dpkg-query", f'shift 3; for name; do case $name in {pattern}) echo "installed $name"; esac; done')
 
-    def shale(self, *arguments, **environment):
-        return self.run_in(self.checkout, *arguments, **environment)
+    def run_in(self, checkout, *arguments, **options):
+        return subprocess.run([checkout / "shale", *arguments], env=self.environment, text=True, capture_output=True,
+                              stdin=subprocess.DEVNULL, **options)
+
+    def shale(self, *arguments, **options):
+        return self.run_in(self.checkout, *arguments, **options)
 
     def called(self, program):
         return [line for line in self.calls.read_text().splitlines() if line.startswith(program + " ")]
@@ -68,6 +73,95 @@ class SetUp(unittest.TestCase):
         self.calls.write_text("")
         self.run_in(copy, "--version")
         self.assertEqual(self.called("cmake"), [])
+
+    def packages_installed(self):
+        return {name for line in self.called("apt-get") if " install " in line
+                for name in line.partition("--no-install-recommends")[2].split()}
+
+    def as_nobody(self):
+        """As a user without rights; root makes way."""
+        if os.geteuid() != 0:
+            return {}
+        for path in (self.folder, *self.folder.rglob("*")):
+            os.chown(path, 65534, 65534)
+        return {"user": 65534, "group": 65534, "extra_groups": []}
+
+    def test_only_tests_want_a_redis_and_never_its_service(self):
+        self.installed("g++")
+        self.stub("sudo", '[[ $1 == -n ]] && shift; exec "$@"')
+        self.assertEqual(self.shale("--version").returncode, 0)
+        self.assertIn("libcurl4-openssl-dev", self.packages_installed())
+        self.assertIn("ccache", self.packages_installed())
+        self.assertFalse({"g++", "redis-server", "redis-tools", "openssl", "python3-dev"} & self.packages_installed())
+        self.stub("ctest")
+        self.shale("test", "--preset", "asan")
+        self.assertLessEqual({"redis-tools", "openssl"}, self.packages_installed())
+        self.assertNotIn("redis-server", self.packages_installed())
+
+    def test_who_may_install_nothing_is_stopped_by_what_is_needed_alone(self):
+        nobody = self.as_nobody()
+        self.installed("[!cm]*|cmake")  # no ccache, no mold
+        going_on = self.shale("--version", **nobody)
+        self.assertEqual(going_on.returncode, 0, going_on.stderr)
+        self.assertIn("going on without ccache mold", going_on.stderr)
+        self.assertNotIn("going on", self.shale("--version", **nobody).stderr, "is said once")
+        self.installed("[!cmn]*|cmake")  # nor ninja-build
+        stopped = self.shale("--version", **nobody)
+        self.assertEqual(stopped.returncode, 1)
+        self.assertIn("ninja-build", stopped.stderr)
+        self.assertEqual(self.called("apt-get"), [])
+
+    def test_redis_for_trying_is_the_one_that_redis_tools_has(self):
+        self.environment["PATH"] = self.without("redis-server", "redis-check-rdb")
+        self.installed("python3")
+        self.stub("apt-get", f'[[ $1 != install ]] || cp "{self.folder}/later/redis-check-rdb" "{self.folder}/bin"')
+        self.stub("redis-check-rdb", 'echo "ran as ${0##*/} $*"', folder="later")
+        self.stub("sudo", '[[ $1 == -n ]] && shift; exec "$@"')
+        served = self.shale("peers", "redis")
+        self.assertEqual(self.packages_installed(), {"redis-tools"})
+        url, run = served.stdout.splitlines()
+        self.assertEqual(url, "redis://127.0.0.1:6399", served.stderr)
+        self.assertRegex(run, "^ran as redis-server .*--port 6399 ")
+
+    def without(self, *programs):
+        """PATH with links to all programs but these."""
+        folder = self.folder / "others"
+        folder.mkdir()
+        for path in reversed(os.environ["PATH"].split(":")):
+            for program in pathlib.Path(path).glob("*") if path else ():
+                if program.name not in programs:
+                    (folder / program.name).unlink(missing_ok=True)
+                    (folder / program.name).symlink_to(program)
+        return f"{self.folder / 'bin'}:{folder}"
+
+    def test_redis_on_a_port_in_use_prints_no_url(self):
+        self.stub("redis-server")
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = str(other.getsockname()[1])
+            refused = self.shale("peers", "redis", port)
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+        self.assertIn(f"port {port} is in use", refused.stderr)
+        self.assertEqual(self.called("redis-server"), [])
+
+    def test_all_that_sets_up_installs_what_it_needs_one_at_a_time(self):
+        self.installed("g++")
+        self.stub("sudo", '[[ $1 == -n ]] && shift; exec "$@"')
+        self.stub("python3", "exit 9")
+        for arguments, package in ((["docs"], "python3-venv"), (["peers", "s3"], "python3-venv"), (["peers"], "cmake")):
+            self.calls.write_text("")
+            with open(self.lock(), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                waiting = subprocess.Popen([self.checkout / "shale", *arguments], env=self.environment, text=True,
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+                self.assertIn("waiting for another", waiting.stderr.readline())
+                self.assertEqual(self.calls.read_text(), "")
+            errors = waiting.communicate()[1]
+            self.assertIn(package, self.packages_installed(), arguments)
+            self.assertNotIn("links", errors, "which nobody could look at")
+
+    def lock(self):
+        (self.folder / ".cache/shale").mkdir(parents=True, exist_ok=True)
+        return self.folder / ".cache/shale/lock"
 
 
 if __name__ == "__main__":
