@@ -9,7 +9,7 @@ add_custom_target(installable DEPENDS shale shale-lab shale_c_api)
 
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME program)
 install(TARGETS shale shale-lab)
-install(PROGRAMS tools/fetch_model.py DESTINATION ${CMAKE_INSTALL_DATADIR}/shale)
+install(PROGRAMS tools/fetch_model.py tools/pip_download DESTINATION ${CMAKE_INSTALL_DATADIR}/shale)
 install(FILES tools/models.json tools/sentence_model.py DESTINATION ${CMAKE_INSTALL_DATADIR}/shale)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
 

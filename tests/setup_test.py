@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -162,6 +163,21 @@ class SetUp(unittest.TestCase):
     def lock(self):
         (self.folder / ".cache/shale").mkdir(parents=True, exist_ok=True)
         return self.folder / ".cache/shale/lock"
+
+    def test_a_python_without_pip_is_passed_over(self):
+        self.stub("python3", "exit 1")  # as an environment of uv's has it
+        self.stub("python3", '[[ $* == *" download "* ]] || exit 0; echo "demands $PIP_REQUIRE_VIRTUALENV"; exit 9',
+                  folder="system")
+        self.environment |= {"PATH": f"{self.folder}/bin:{self.folder}/system:{os.environ['PATH']}",
+                             "PIP_REQUIRE_VIRTUALENV": "1"}
+        for tool in (["build_tree_sitter", self.folder / "built"], ["build_llama", self.folder / "built"],
+                     ["fetch_model.py", "smollm2-135m", "--to", self.folder / "fetched"]):
+            self.calls.write_text("")
+            program = [sys.executable] if tool[0].endswith(".py") else []
+            ended = subprocess.run([*program, self.checkout / "tools" / tool[0], *tool[1:]], env=self.environment,
+                                   text=True, capture_output=True)
+            self.assertNotEqual(ended.returncode, 0)
+            self.assertIn("demands 0", ended.stdout + ended.stderr, tool)
 
 
 if __name__ == "__main__":

