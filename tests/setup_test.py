@@ -164,6 +164,21 @@ class SetUp(unittest.TestCase):
         (self.folder / ".cache/shale").mkdir(parents=True, exist_ok=True)
         return self.folder / ".cache/shale/lock"
 
+    def test_a_default_model_that_cannot_be_fetched_stops_tests_alone(self):
+        (self.folder / "models/smollm2-135m.gguf").unlink()
+        self.stub("python3", '[[ $1 != */fetch_model.py ]] || { echo "no network" >&2; exit 1; }')
+        going_on = self.shale("--version")
+        self.assertEqual(going_on.returncode, 0, going_on.stderr)
+        self.assertIn("ran", going_on.stdout)
+        self.assertIn("no network", going_on.stderr)
+        self.assertIn("without the default model", going_on.stderr)
+        self.calls.write_text("")
+        self.assertNotIn("model", self.shale("serve", "--model", "mine.gguf").stderr)
+        self.assertFalse([call for call in self.called("python3") if "fetch_model" in call])
+        self.stub("ctest")
+        self.assertNotEqual(self.shale("test").returncode, 0)
+        self.assertEqual(self.called("ctest"), [])
+
     def test_a_python_without_pip_is_passed_over(self):
         self.stub("python3", "exit 1")  # as an environment of uv's has it
         self.stub("python3", '[[ $* == *" download "* ]] || exit 0; echo "demands $PIP_REQUIRE_VIRTUALENV"; exit 9',
