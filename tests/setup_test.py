@@ -43,7 +43,7 @@ class SetUp(unittest.TestCase):
 
     def stub(self, name, body="", folder="bin"):
         path = self.folder / folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'#!/bin/bash\nprintf "%s\\n" "{name} ($PWD) $*" >>"{self.calls}"\n{body}\n')
         path.chmod(0o755)
 
@@ -178,6 +178,48 @@ class SetUp(unittest.TestCase):
         self.stub("ctest")
         self.assertNotEqual(self.shale("test").returncode, 0)
         self.assertEqual(self.called("ctest"), [])
+
+    def test_a_model_that_was_unpacked_in_part_is_unpacked_again(self):
+        engines = self.folder / "engines"
+        (engines / "vllm/bin").mkdir(parents=True)
+        shutil.copy(ROOT / "peers/vllm/requirements.txt", engines / "vllm/installed.txt")
+        self.stub("python", folder="engines/vllm/bin")
+        self.stub("python3")  # no environment for tests is made
+        self.environment["SHALE_PEERS_DIR"] = str(engines)
+        model = engines / "smollm2-135m"
+        model.mkdir()
+        for written, unpacks in (("config.json", 1), ("tokenizer_config.json", 0)):
+            (model / written).touch()
+            self.calls.write_text("")
+            self.shale("test", "--peers", "vllm")
+            calls = self.called("python")
+            self.assertEqual(len([call for call in calls if "hf_model.py" in call]), unpacks, calls)
+            self.assertIn("-m pytest", calls[-1])
+
+    def test_unpacking_that_is_stopped_leaves_no_folder(self):
+        (self.folder / "torch.py").write_text("bfloat16 = None")
+        (self.folder / "transformers.py").write_text("""if True:
+            import os, pathlib
+            class AutoModelForCausalLM:
+                config = None
+                def from_pretrained(*_, **__): return AutoModelForCausalLM()
+                def save_pretrained(self, folder):
+                    pathlib.Path(folder).mkdir()
+                    (pathlib.Path(folder) / "config.json").touch()
+                    if "STOP" in os.environ: os.kill(os.getpid(), 9)
+            class AutoTokenizer:
+                def from_pretrained(*_, **__): return AutoTokenizer()
+                def save_pretrained(self, folder): (pathlib.Path(folder) / "tokenizer_config.json").touch()
+            def GgufConfig(**_): pass
+            """)
+        made = self.folder / "made"
+        command = [sys.executable, self.checkout / "peers/vllm/hf_model.py", "model.gguf", made]
+        environment = os.environ | {"PYTHONPATH": str(self.folder)}
+        self.assertEqual(subprocess.run(command, env=environment | {"STOP": "1"}).returncode, -9)
+        self.assertFalse(made.exists())
+        subprocess.run(command, env=environment, check=True)
+        self.assertEqual(sorted(path.name for path in made.iterdir()), ["config.json", "tokenizer_config.json"])
+        self.assertFalse(made.with_name("made.partial").exists())
 
     def test_a_python_without_pip_is_passed_over(self):
         self.stub("python3", "exit 1")  # as an environment of uv's has it
