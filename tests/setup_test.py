@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pathlib
+import re
 import shutil
 import socket
 import subprocess
@@ -220,6 +221,25 @@ class SetUp(unittest.TestCase):
         subprocess.run(command, env=environment, check=True)
         self.assertEqual(sorted(path.name for path in made.iterdir()), ["config.json", "tokenizer_config.json"])
         self.assertFalse(made.with_name("made.partial").exists())
+
+    def test_the_guides_name_the_ports_that_are_served(self):
+        served = re.search(r"^PORT = (\d+)", (ROOT / "peers/s3/serve.py").read_text(), re.M).group(1)
+        redis = re.search(r"peers/redis/serve\" \"\$\{3:-(\d+)\}", (ROOT / "shale").read_text()).group(1)
+        for page in ("remote.md", "fleet.md"):
+            text = (ROOT / "docs/guides" / page).read_text()
+            self.assertEqual(set(re.findall(r"endpoint=http://127\.0\.0\.1:(\d+)", text)), {served}, page)
+            self.assertLessEqual(set(re.findall(r"redis(?://|.*on )127\.0\.0\.1:(\d+)", text)), {redis}, page)
+
+    def test_s3_on_a_port_in_use_starts_nothing(self):
+        self.stub("weed", folder="cache/shale/deps/peers-s3-0/bin")  # where ./shale installs it, in a cache elsewhere
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = str(other.getsockname()[1])
+            refused = subprocess.run([sys.executable, self.checkout / "peers/s3/serve.py", "--port", port], text=True,
+                                     env={"HOME": str(self.folder), "XDG_CACHE_HOME": str(self.folder / "cache")},
+                                     capture_output=True)
+        self.assertEqual((refused.returncode, refused.stdout), (1, ""))
+        self.assertIn(f"port {port} is in use", refused.stderr)
+        self.assertEqual(self.called("weed"), [])
 
     def test_a_python_without_pip_is_passed_over(self):
         self.stub("python3", "exit 1")  # as an environment of uv's has it

