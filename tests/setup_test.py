@@ -230,6 +230,14 @@ class SetUp(unittest.TestCase):
             self.assertEqual(set(re.findall(r"endpoint=http://127\.0\.0\.1:(\d+)", text)), {served}, page)
             self.assertLessEqual(set(re.findall(r"redis(?://|.*on )127\.0\.0\.1:(\d+)", text)), {redis}, page)
 
+    def test_whoever_installs_has_built_what_is_installed(self):
+        pages = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+        blocks = [block for page in pages for block in re.findall(r"(?:^    .*\n)+", page.read_text(), re.M)]
+        installing = [block for block in blocks if "cmake --install build/release" in block]
+        self.assertTrue(installing)
+        for block in installing:
+            self.assertRegex(block.partition("cmake --install")[0], r"ninja -C build/release( installable)?\b", block)
+
     def test_s3_on_a_port_in_use_starts_nothing(self):
         self.stub("weed", folder="cache/shale/deps/peers-s3-0/bin")  # where ./shale installs it, in a cache elsewhere
         with socket.create_server(("127.0.0.1", 0)) as other:
