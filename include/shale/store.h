@@ -14,6 +14,8 @@
 //
 // docs/guides/embedding.md shows whole programs; store.hpp is the same in C++.
 //
+// Versions. SHALE_VERSION is the header's, shale_version() the library's. Until 1.0 they must be the same.
+//
 // Errors. A function that may fail returns a shale_code. shale_error_message() on the same thread has its message: one
 // line that says what was given, what is allowed and what to do. Nothing throws. Handles must be what these calls gave;
 // all other arguments are checked.
@@ -35,6 +37,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define SHALE_VERSION "0.1.0"
+const char* shale_version(void);
 
 typedef enum shale_code {
   SHALE_OK = 0,

@@ -78,6 +78,8 @@ struct EventsTaken final : shale_events {
 
 using namespace shale;
 
+const char* shale_version(void) { return SHALE_VERSION; }
+
 const char* shale_error_message(void) { return last_message(); }
 
 shale_code shale_block_keys(const char* seed, const int32_t* tokens, size_t token_count, uint32_t block_tokens,

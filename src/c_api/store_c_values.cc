@@ -21,7 +21,7 @@ std::string& message() {
   return text;
 }
 
-KvPacking packing_of(shale_packing packing) {
+Result<KvPacking> packing_of(shale_packing packing) {
   switch (packing) {
     case SHALE_PACKING_NHD:
       return KvPacking::kTokensHeads;
@@ -30,7 +30,9 @@ KvPacking packing_of(shale_packing packing) {
     case SHALE_PACKING_HEAD_PAGES:
       return KvPacking::kHeadPages;
   }
-  return KvPacking::kTokensHeads;
+  return fail(ErrorCode::kInvalidArgument, "there is no packing {}: {} is NHD, {} HND, {} head pages",
+              static_cast<int>(packing), static_cast<int>(SHALE_PACKING_NHD), static_cast<int>(SHALE_PACKING_HND),
+              static_cast<int>(SHALE_PACKING_HEAD_PAGES));
 }
 
 template <class Byte>
@@ -208,7 +210,7 @@ Result<StoreOptions> options_of(const shale_store_options& given) {
   StoreOptions options;
   options.name_space = text_of(given.name_space);
   options.geometry = geometry_of(given.geometry);
-  options.packing = packing_of(given.packing);
+  SHALE_ASSIGN(options.packing, packing_of(given.packing));
   if (options.name_space.empty()) {
     return fail(ErrorCode::kInvalidArgument,
                 "name_space is empty: name the model, its weights and all else that KV depends on");

@@ -12,6 +12,7 @@
 #include <shale/store.hpp>
 #include <string>
 
+#include "core/version.h"
 #include "store/store_in_c.h"
 #include "support/temporary_folder.h"
 
@@ -65,6 +66,11 @@ TEST(StoreInC, CompilesAndServesInC) {
   EXPECT_EQ(wrong, nullptr) << wrong;
 }
 
+TEST(StoreInC, IsOfTheProjectsVersion) {
+  EXPECT_STREQ(shale_version(), SHALE_VERSION);
+  EXPECT_EQ(SHALE_VERSION, kVersion) << "CMakeLists.txt and the header say it";
+}
+
 TEST(StoreInC, SaysWhatIsWrong) {
   auto options = in_memory();
   options.tiers = "tape:?size=1GiB";
@@ -78,6 +84,9 @@ TEST(StoreInC, SaysWhatIsWrong) {
   options = in_memory();
   options.geometry.layers = 0;
   EXPECT_EQ(kv::Store::open(options).error().code, SHALE_INVALID_ARGUMENT);
+  options = in_memory();
+  options.packing = static_cast<shale_packing>(3);  // of a newer header
+  EXPECT_THAT(kv::Store::open(options).error().message, HasSubstr("packing 3"));
   EXPECT_EQ(kv::block_keys(tokens_from(0, 4), 0).error().code, SHALE_INVALID_ARGUMENT);
 
   auto store = kv::Store::open(in_memory()).value();
