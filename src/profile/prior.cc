@@ -49,6 +49,7 @@ Status PriorMeasurement::begin(std::size_t index) {
                          .answer_tokens = options_.answer_tokens,
                          .label = {},
                          .store = false,
+                         .record_later = true,
                          .stop = {}};
   SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, std::move(text), questions, std::move(options)));
   return {};

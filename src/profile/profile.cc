@@ -256,7 +256,7 @@ Status ContextProfiling::prepare(const Stop& stop) {
   return {};
 }
 
-// What was not yet. With a later piece where another process is writing.
+// What was not yet; where another process is writing, with a later piece, if there is one.
 Status ContextProfiling::record() {
   Cache& cache = engine_->cache();
   MetadataStore* metadata_store = cache.metadata_store();
@@ -275,7 +275,8 @@ Status ContextProfiling::record() {
     }
     return {};
   });
-  if (!recorded && recorded.error().code == ErrorCode::kBusy) return {};
+  const bool later = options_.record_later || next_method_ + 1 < methods_.size();
+  if (later && !recorded && recorded.error().code == ErrorCode::kBusy) return {};
   recorded_ = profile_.rows.size();
   return recorded;
 }

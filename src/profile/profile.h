@@ -36,6 +36,9 @@ struct ProfileOptions {
   std::vector<std::string> held_out = {};
   std::string label = {};  // for people
   bool store = true;       // in the end, where no exact copy of the context lies: in the form that is best by then
+  // What cannot be recorded once all is measured, since another process is writing, is left to a later piece: for those
+  // who have something else to do meanwhile. False: kBusy.
+  bool record_later = false;
   Stop stop = {};
 };
 
@@ -65,7 +68,8 @@ struct ContextProfile {
 // knows were asked about it; where there are none either, on questions that the model writes about different
 // paragraphs. Records questions, rows and decode delays in the metadata store. The context is computed only where no
 // exact copy can be fetched; each method encodes it once. `progress(done, total)` counts configurations.
-// Owns the engine meanwhile. kFull when the pool cannot hold the context beside one compressed copy and the questions.
+// Owns the engine meanwhile. kFull when the pool cannot hold the context beside one compressed copy and the questions;
+// kBusy when another process writes to the metadata store for as long as is waited.
 Result<ContextProfile> profile_context(Engine& engine, std::string_view context, std::vector<std::string> questions,
                                        const ProfileOptions& options,
                                        const std::function<void(std::size_t, std::size_t)>& progress = {});
@@ -81,10 +85,10 @@ class ContextProfiling {
   static Result<ContextProfiling> begin(Engine& engine, AskedContext context, std::size_t counted,
                                         ProfileOptions options);
 
-  // The next piece: the full cache's answers, or one method at all keeps, which is then recorded. False
-  // when all is done. What cannot be recorded while another process writes is recorded later. Other errors end the
-  // profile, but kCancelled, once `stop` or the options' says so, the piece
-  // alone: it begins again with the next call. The last piece hands the context over to be stored.
+  // The next piece: the full cache's answers, or one method at all keeps, which is then recorded, with the next where
+  // another process is writing. False when all is done. Errors end the profile, but kCancelled, once `stop` or the
+  // options' says so, the piece alone: it begins again with the next call. The last piece hands the context over to be
+  // stored.
   Result<bool> step(const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress = {});
   // Gives back the pages that it holds between pieces. The next piece begins with computing the context again.
   void let_go() { exact_.reset(); }

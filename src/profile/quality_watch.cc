@@ -358,6 +358,7 @@ Status QualityWatch::look(Context& context, const Stop& stop) {
 Status QualityWatch::begin(Context& context) {
   ProfileOptions options{
       .methods = {}, .full = false, .answer_tokens = options_.check.answer_tokens, .label = context.label, .stop = {}};
+  options.record_later = true;
   const std::size_t questions = context.asked.questions.size();
   context.tried_on = static_cast<std::uint32_t>(questions);
   SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, context.asked, questions, std::move(options)));

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "cache/sqlite.h"
 #include "support/byte_tokenizer.h"
 #include "support/engine_bench.h"
 #include "support/model_runner.h"
@@ -266,6 +267,25 @@ TEST_F(ProfileTest, CanBeStoppedAndRefusesUnknownMethods) {
   const auto unknown = profile_context(*bench_.engine, text_, {"what?"}, options);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, ErrorCode::kInvalidArgument);
+}
+
+// Once all is measured, there is nothing else to do meanwhile.
+TEST_F(ProfileTest, SaysWhereAnotherProcessLetsNothingBeRecorded) {
+  bench_.cache->metadata_store()->wait_at_most(1);
+  const auto other = SqlDatabase::open(bench_.folder.path() / "catalogue.sqlite", 1000).value();
+  ASSERT_TRUE(other.execute("BEGIN IMMEDIATE"));
+  ProfileOptions options;
+  options.methods = {"knorm", "int8"};
+  options.keeps = {0.5};
+  std::size_t measured = 0, asked = 0;
+  options.stop = [&] { return measured == 3 && ++asked > 1000; };  // it tries for ever
+  const auto progress = [&](std::size_t done, std::size_t) { measured = done; };
+  const auto refused = profile_context(*bench_.engine, text_, {"what?"}, options, progress);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kBusy) << refused.error().message;
+  EXPECT_EQ(measured, 3u);
+  ASSERT_TRUE(other.execute("COMMIT"));
+  EXPECT_TRUE(profile_context(*bench_.engine, text_, {"what?"}, options));
 }
 
 // On a trained model more is better: every scorer, also `random`, at three quarters against a tenth.
