@@ -9,7 +9,8 @@ namespace shale {
 namespace {
 
 constexpr std::size_t kPooledMax = 256;  // chains; of older ones nobody knows when they are evicted
-constexpr std::size_t kPooledLookedAtARound = 8;
+constexpr std::size_t kLookedAtAPiece = 8;
+constexpr double kLookEveryS = 1;
 
 }  // namespace
 
@@ -41,11 +42,15 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::strin
 }
 
 // What the pool has evicted since, it holds no more, and lossy pages count while requests take them; a few chains a
-// round.
+// piece of work. A full pool evicts in every step: what it evicts during a round is for a later one.
 void Cache::State::look_at_pool() {
   const std::uint64_t evictions = tree->evictions() + lossy.evictions();
-  if (std::exchange(evictions_seen, evictions) != evictions) to_look_at = pooled.size();
-  const std::size_t now = std::min({kPooledLookedAtARound, to_look_at, pooled.size()});
+  if (to_look_at == 0 && evictions != evictions_seen && clock.now_s() >= next_look_s) {
+    evictions_seen = evictions;
+    to_look_at = pooled.size();
+    next_look_s = clock.now_s() + kLookEveryS;
+  }
+  const std::size_t now = std::min({kLookedAtAPiece, to_look_at, pooled.size()});
   to_look_at -= now;
   stats.chains_looked_at += now;
   for (std::size_t i = 0; i < now; ++i) {

@@ -89,8 +89,9 @@ struct Cache::State {
     bool lossy = false;
   };
   std::deque<Pooled> pooled = {};
-  std::uint64_t evictions_seen = 0;  // of the pool, when last looked
-  std::size_t to_look_at = 0;        // of the chains, the first: the pool has evicted something since
+  std::uint64_t evictions_seen = 0;  // of the pool, when the last round of looks began
+  std::size_t to_look_at = 0;        // of the chains, the first, in this round
+  double next_look_s = 0;            // when the next round may begin because of evictions
 
   std::vector<std::vector<std::int32_t>> published = {};
 

@@ -331,21 +331,6 @@ TEST_F(CacheTest, APartialHitReadsTheChunksThatItUsesOnly) {
   EXPECT_LT(some_read, all / 3);
 }
 
-TEST_F(CacheTest, ThePoolIsLookedAtOnceForWhatItEvicted) {
-  open();
-  constexpr int kChains = 20;
-  for (int i = 0; i < kChains; ++i) {
-    Sequence sequence(*pool_);
-    compute(tokens_of(i, 32), 32, sequence);
-    cache_->insert_prefix(tokens_of(i, 32), sequence);
-  }
-  for (std::uint64_t round = 1; round <= 2; ++round) {
-    ASSERT_TRUE(cache_->evict_until_free(pool_->blocks_free() + 1));
-    for (int i = 0; i < kChains; ++i) cache_->work(executor_);
-    EXPECT_EQ(cache_->stats().chains_looked_at, round * kChains);
-  }
-}
-
 TEST_F(CacheTest, MoreRunsThanMemoryHoldsSpreadOverTheTiers) {
   const std::uint64_t run_bytes = 160 * kShape.token_bytes();
   open(3 * run_bytes, kUnlimited);
