@@ -199,7 +199,8 @@ bool Engine::needs_guests_pages() const {
   if (running.empty() && !s.scheduler.next()) return false;
   const PagePool& pool = s.cache.pool();
   const std::uint32_t margin = 2 * pool.shape().pages_for(s.options.chunk_tokens) + 4 * s.options.sequences_max;
-  if (pool.blocks_free() + s.cache.blocks_evictable() < margin || !s.scheduler.preempted().empty()) return true;
+  if (!s.scheduler.preempted().empty()) return true;
+  if (pool.blocks_free() < margin && pool.blocks_free() + s.cache.blocks_evictable() < margin) return true;
   const RequestState* next = s.scheduler.next();
   return next && running.size() < s.options.sequences_max && !s.blocks.fits(*next, running, 0);
 }

@@ -25,6 +25,7 @@ struct PagePool::State {
   std::vector<PoolBlockId> free_blocks;        // a stack
   std::set<PoolBlockId> roomy;                 // split blocks with a free page; the lowest fills first, so others empty
   std::size_t free_split_pages = 0;
+  std::uint64_t sharings = 0;
 };
 
 Result<std::unique_ptr<PagePool>> PagePool::create(const PageShape& shape, std::size_t bytes, const Device& device) {
@@ -96,12 +97,16 @@ void PagePool::retain_blocks(std::span<const PoolBlockId> blocks) {
     assert(state_->blocks[id].state == BlockState::kWhole);
     ++state_->references[id];
   }
+  state_->sharings += blocks.size();
 }
 
 void PagePool::release_blocks(std::span<const PoolBlockId> blocks) {
   for (const PoolBlockId id : blocks) {
     assert(state_->blocks[id].state == BlockState::kWhole && state_->references[id] > 0);
-    if (--state_->references[id] > 0) continue;
+    if (--state_->references[id] > 0) {
+      ++state_->sharings;
+      continue;
+    }
     state_->blocks[id].state = BlockState::kFree;
     state_->free_blocks.push_back(id);
   }
@@ -110,12 +115,16 @@ void PagePool::release_blocks(std::span<const PoolBlockId> blocks) {
 void PagePool::retain_page(PageId page) {
   assert(is_split(block_of(page)) && state_->page_references[page] > 0);
   ++state_->page_references[page];
+  ++state_->sharings;
 }
 
 void PagePool::release_page(PageId page) {
   const PoolBlockId id = block_of(page);
   assert(is_split(id) && state_->page_references[page] > 0);
-  if (--state_->page_references[page] > 0) return;
+  if (--state_->page_references[page] > 0) {
+    ++state_->sharings;
+    return;
+  }
   Block& block = state_->blocks[id];
   block.free_pages.push_back(page - page_of(id, 0));
   ++state_->free_split_pages;
@@ -142,6 +151,7 @@ void PagePool::split_block(PoolBlockId id) {
 bool PagePool::is_split(PoolBlockId block) const { return state_->blocks[block].state == BlockState::kSplit; }
 
 std::uint32_t PagePool::references(PoolBlockId block) const { return state_->references[block]; }
+std::uint64_t PagePool::sharings() const { return state_->sharings; }
 
 std::uint32_t PagePool::page_references(PageId page) const {
   const PoolBlockId block = block_of(page);

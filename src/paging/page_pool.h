@@ -96,6 +96,9 @@ class PagePool {
   bool is_split(PoolBlockId block) const;
   std::uint32_t references(PoolBlockId block) const;  // of a whole block
   std::uint32_t page_references(PageId page) const;   // of a page of a split block, or its block's
+  // Times that somebody began or ceased to share a block or a page: until the next, every reference is as it was but
+  // for those of what was free, or is by now.
+  std::uint64_t sharings() const;
 
   PageId page_of(PoolBlockId block, std::uint32_t index) const { return block * shape_.pages_per_block() + index; }
   PoolBlockId block_of(PageId page) const { return page / shape_.pages_per_block(); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -53,6 +54,9 @@ struct PrefixTree::State {
   double time_s = 0;       // when the last of them arrived
   std::uint64_t evictions = 0;
   std::function<void(std::uint64_t)> told_evicted = {};
+  // Blocks that nothing but the tree holds, as long as the pool's sharings are these.
+  std::uint32_t evictable = 0;
+  std::uint64_t counted_at = std::numeric_limits<std::uint64_t>::max(), counts = 0;
 
   std::uint32_t block_size() const { return pool.shape().block_size; }
   // Whether nobody but nodes holds the block: one, or several of different salts.
@@ -85,6 +89,7 @@ struct PrefixTree::State {
   void hold(NodeId id, std::optional<PoolBlockId> before, PoolBlockId block, std::uint32_t reproducible);
   void release(PoolBlockId block);
   void remove(NodeId leaf);
+  std::uint32_t count_evictable() const;
   void visit(std::span<const NodeId> path, std::size_t inserted_from);
 };
 
@@ -157,6 +162,7 @@ void PrefixTree::State::extend(NodeId leaf, Tokens tokens) {
 
 void PrefixTree::State::release(PoolBlockId block) {
   --holders[block];
+  if (pool.references(block) == 1) --evictable;
   pool.release_block(block);
 }
 
@@ -299,22 +305,35 @@ void PrefixTree::clear() {
 std::uint32_t PrefixTree::nodes() const {
   return static_cast<std::uint32_t>(state_->nodes.size() - state_->unused.size());
 }
+
 // A node leaves after those behind it alone, so one in use keeps all before it.
-std::uint32_t PrefixTree::evictable() const {
-  const State& s = *state_;
-  std::vector<bool> kept(s.nodes.size());
-  for (NodeId id = 0; id < s.nodes.size(); ++id) {
-    if (!s.nodes[id].tokens || s.alone(s.nodes[id].block)) continue;
-    for (NodeId node = id; node != kNoNode && !kept[node]; node = s.nodes[node].parent) kept[node] = true;
+std::uint32_t PrefixTree::State::count_evictable() const {
+  std::vector<bool> kept(nodes.size());
+  for (NodeId id = 0; id < nodes.size(); ++id) {
+    if (!nodes[id].tokens || alone(nodes[id].block)) continue;
+    for (NodeId node = id; node != kNoNode && !kept[node]; node = nodes[node].parent) kept[node] = true;
   }
-  std::vector<std::uint32_t> leaving(s.holders.size());  // by block: nodes
-  for (NodeId id = 0; id < s.nodes.size(); ++id) leaving[s.nodes[id].block] += s.nodes[id].tokens && !kept[id];
+  std::vector<std::uint32_t> leaving(holders.size());  // by block: nodes
+  for (NodeId id = 0; id < nodes.size(); ++id) leaving[nodes[id].block] += nodes[id].tokens && !kept[id];
   std::uint32_t blocks = 0;
-  for (PoolBlockId block = 0; block < s.holders.size(); ++block) {
-    blocks += s.holders[block] > 0 && leaving[block] == s.holders[block] && s.alone(block);
+  for (PoolBlockId block = 0; block < holders.size(); ++block) {
+    blocks += holders[block] > 0 && leaving[block] == holders[block] && alone(block);
   }
   return blocks;
 }
+
+// A node that comes shares its block with whoever computed it; one that goes takes a block along that only it holds, or
+// ceases to share it.
+std::uint32_t PrefixTree::evictable() const {
+  State& s = *state_;
+  if (s.counted_at != s.pool.sharings()) {
+    s.evictable = s.count_evictable();
+    s.counted_at = s.pool.sharings();
+    ++s.counts;
+  }
+  return s.evictable;
+}
+std::uint64_t PrefixTree::counts() const { return state_->counts; }
 std::uint64_t PrefixTree::evictions() const { return state_->evictions; }
 
 Status PrefixTree::check_integrity() const {
@@ -351,6 +370,9 @@ Status PrefixTree::check_integrity() const {
     }
   }
   if (seen != nodes()) return fail(ErrorCode::kInternal, "{} nodes are reachable of {}", seen, nodes());
+  if (evictable() != s.count_evictable()) {
+    return fail(ErrorCode::kInternal, "{} blocks can be evicted, {} are counted", s.count_evictable(), evictable());
+  }
   return {};
 }
 

@@ -60,8 +60,10 @@ class PrefixTree {
   void clear();
 
   std::uint32_t nodes() const;
-  // Blocks that nothing but the tree holds: evict_until_free could free as many. Visits every block.
+  // Blocks that nothing but the tree holds: evict_until_free could free as many. Visits every block where somebody has
+  // begun or ceased to share one since it last did.
   std::uint32_t evictable() const;
+  std::uint64_t counts() const;  // times that it visited them all
   std::uint64_t evictions() const;
   Status check_integrity() const;
 

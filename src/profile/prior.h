@@ -29,6 +29,7 @@ class PriorMeasurement {
   void pass_over() { profiling_.reset(); }
   // Gives back the pages that it holds between pieces.
   void let_go();
+  bool holds_pages() const { return profiling_ && profiling_->holds_pages(); }
   std::size_t measured() const { return measured_; }  // texts, by this object
 
  private:

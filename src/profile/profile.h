@@ -92,6 +92,7 @@ class ContextProfiling {
   Result<bool> step(const Stop& stop, const std::function<void(std::size_t, std::size_t)>& progress = {});
   // Gives back the pages that it holds between pieces. The next piece begins with computing the context again.
   void let_go() { exact_.reset(); }
+  bool holds_pages() const { return exact_.has_value(); }
   const ContextProfile& profile() const { return profile_; }
 
  private:

@@ -77,6 +77,10 @@ void QualityWatch::let_go() {
   if (profiling_) profiling_->let_go();
 }
 
+bool QualityWatch::holds_pages() const {
+  return (prior_ && prior_->holds_pages()) || (profiling_ && profiling_->holds_pages());
+}
+
 // Requests may come for a long time before it is measuring's turn again.
 void QualityWatch::note_later(const Request& request, std::optional<Response> response) {
   if (!may_look_at(request)) return;

@@ -68,8 +68,9 @@ class QualityWatch {
   void on_request(const Request& request);
   // Records the answer, where it was over a lossy form that the planner chose.
   void on_response(const Request& request, const Response& response);
-  // Gives back the pages that it holds between pieces.
+  // Gives back the pages that it holds between pieces, and whether it holds any.
   void let_go();
+  bool holds_pages() const;
   // A piece of work, where there is some. False where there is none. Ends within a forward step, or an encoding, once
   // `stop` says so; what it had found out so far it keeps. With `beside`, `stop` lets requests go on; else only while
   // none is running.

@@ -96,7 +96,8 @@ void EngineLoop::stop(std::chrono::milliseconds grace) {
 
 void EngineLoop::run() {
   while (take_inbox()) {
-    if (watch_ && engine_.needs_guests_pages()) watch_->let_go();  // before who comes looks for room
+    // Before who comes looks for room.
+    if (watch_ && watch_->holds_pages() && engine_.needs_guests_pages()) watch_->let_go();
     const bool worked = engine_.run_once();
     deliver();
     if (!keep_profiles(worked) && !worked) wait_for_work();
@@ -201,14 +202,11 @@ void EngineLoop::deliver() {
 // to nothing is compressed, need not wait for that.
 bool EngineLoop::keep_profiles(bool worked) {
   if (!watch_) return false;
-  if (engine_.needs_guests_pages()) {
-    watch_->let_go();
-    return false;
-  }
   const double now_s = clock_.now_s();
   const bool place = now_s >= nothing_to_measure_until_s_ && engine_.guest_tokens(0) > 0;
   if (running_.empty() ? worked : !place) return false;
   if (!measuring_turns_.due(now_s) && !watch_->measures_prior()) return false;
+  if (engine_.needs_guests_pages()) return false;
   SpareTime spare(engine_, clock_, [this] { return turn(); });
   const Stop stop(spare);
   const OwnTime time(stop);

@@ -138,6 +138,21 @@ TEST_F(PrefixTreeTest, ABlockBeforeOnesInUseCannotBeEvicted) {
   check();
 }
 
+// As in each step of a full pool.
+TEST_F(PrefixTreeTest, WhatIsEvictedForOneWhoSharesNothingIsNotCountedAnew) {
+  for (int i = 0; i < 4; ++i) serve(tokens(100 * i, 32));
+  EXPECT_EQ(tree_.evictable(), 16u);
+  const std::uint64_t counts = tree_.counts();
+  Sequence grows(*pool_);
+  for (std::uint32_t left = 16; left-- > 0;) {
+    ASSERT_TRUE(tree_.evict_until_free(1));
+    ASSERT_TRUE(grows.append(8));
+    EXPECT_EQ(tree_.evictable(), left);
+  }
+  EXPECT_EQ(tree_.counts(), counts);
+  check();
+}
+
 TEST_F(PrefixTreeTest, KnowsWhatIsReproducible) {
   Sequence quick(*pool_), exact(*pool_);
   tree_.adopt(tokens(0, 24), quick);

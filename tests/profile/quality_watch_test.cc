@@ -73,7 +73,9 @@ TEST_F(QualityWatchTest, WhatCannotBeRecordedWhileAnotherProcessWritesIsRecorded
   EXPECT_EQ(watch.stats().failed, 0u);
   const auto available = [&] { return bench_.pool->blocks_free() + bench_.cache->blocks_evictable(); };
   EXPECT_LT(available(), bench_.pool->blocks_total());
+  EXPECT_TRUE(watch.holds_pages());
   watch.let_go();
+  EXPECT_FALSE(watch.holds_pages());
   watch.work(kNever);
   EXPECT_EQ(available(), bench_.pool->blocks_total()) << "the context need not be computed to be noted";
   ASSERT_TRUE(other.execute("COMMIT"));
