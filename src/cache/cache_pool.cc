@@ -118,8 +118,7 @@ std::uint32_t Cache::pool_blocks_in_use(std::span<const std::int32_t> tokens, co
   const std::uint32_t exact = tree.in_use(tokens, policy.salt);
   if (state_->lossy.empty()) return exact;  // no keys are needed
   const LossyPrefix* prefix = state_->find_lossy(state_->keys_of(tokens, policy.salt), policy);
-  if (!prefix || prefix->pages.held_alone()) return exact;
-  return std::max(exact, pool().shape().blocks_for_pages(prefix->pages.pages()));
+  return prefix ? std::max(exact, state_->lossy.in_use(*prefix, tree)) : exact;
 }
 
 // What was used longest ago goes first, of exact blocks by the policy.
@@ -136,6 +135,8 @@ bool Cache::evict_until_free(std::uint32_t blocks, std::uint32_t left) {
   if (left > 0 && free + blocks_evictable() < blocks + left) return free >= blocks;
   return state_->evict_until_free(blocks);
 }
-std::uint32_t Cache::blocks_evictable() const { return state_->tree->evictable() + state_->lossy.evictable(); }
+std::uint32_t Cache::blocks_evictable() const {
+  return state_->tree->evictable() + state_->lossy.evictable(*state_->tree);
+}
 
 }  // namespace shale

@@ -4,8 +4,23 @@
 #include <utility>
 
 namespace shale {
+namespace {
+
+std::vector<PageId> pages_of(const Sequence& sequence) {
+  const PageShape& shape = sequence.pool().shape();
+  std::vector<PageId> pages;
+  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
+    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
+      for (const PageSlot slot : sequence.table(layer, head).pages) pages.push_back(slot.page);
+    }
+  }
+  return pages;
+}
+
+}  // namespace
 
 void LossyPrefixes::keep(LossyPrefix prefix) {
+  sharings_counted_.reset();
   std::erase_if(prefixes_, [&](const LossyPrefix& other) { return other.last == prefix.last; });
   prefixes_.push_back(std::move(prefix));
 }
@@ -29,16 +44,44 @@ const LossyPrefix* LossyPrefixes::oldest() const {
 }
 
 void LossyPrefixes::drop(const LossyPrefix& prefix) {
+  sharings_counted_.reset();
   std::erase_if(prefixes_, [&](const LossyPrefix& each) { return &each == &prefix; });
   ++evictions_;
 }
 
-std::uint32_t LossyPrefixes::evictable() const {
-  std::uint32_t blocks = 0;
+// What one began with, others hold as well. Whoever holds what nobody began with holds all before it.
+const std::vector<PageId>& LossyPrefixes::evictable_pages(const PrefixTree& tree) const {
+  const PagePool* const pool = prefixes_.empty() ? nullptr : &prefixes_.front().pages.pool();
+  if (pool && sharings_counted_ == pool->sharings()) return evictable_pages_;
+  evictable_pages_.clear();
+  if (!pool) return evictable_pages_;
+  sharings_counted_ = pool->sharings();
+  std::vector<PageId> held;
   for (const LossyPrefix& prefix : prefixes_) {
-    if (prefix.pages.held_alone()) blocks += prefix.pages.pool().shape().blocks_for_pages(prefix.pages.pages());
+    const std::vector<PageId> pages = pages_of(prefix.pages);
+    held.insert(held.end(), pages.begin(), pages.end());
   }
-  return blocks;
+  std::ranges::sort(held);
+  for (auto page = held.begin(), next = page; page != held.end(); page = next) {
+    next = std::upper_bound(page, held.end(), *page);
+    const PoolBlockId block = pool->block_of(*page);
+    const std::uint32_t nodes = pool->is_split(block) ? 0 : tree.holders(block);
+    if (pool->page_references(*page) == nodes + (next - page)) evictable_pages_.push_back(*page);
+  }
+  return evictable_pages_;
+}
+
+std::uint32_t LossyPrefixes::evictable(const PrefixTree& tree) const {
+  const std::vector<PageId>& pages = evictable_pages(tree);
+  if (pages.empty()) return 0;
+  return prefixes_.front().pages.pool().shape().blocks_for_pages(static_cast<std::uint32_t>(pages.size()));
+}
+
+std::uint32_t LossyPrefixes::in_use(const LossyPrefix& prefix, const PrefixTree& tree) const {
+  const std::vector<PageId>& evictable = evictable_pages(tree);
+  const auto others = std::ranges::count_if(pages_of(prefix.pages),
+                                            [&](PageId page) { return !std::ranges::binary_search(evictable, page); });
+  return prefix.pages.pool().shape().blocks_for_pages(static_cast<std::uint32_t>(others));
 }
 
 }  // namespace shale

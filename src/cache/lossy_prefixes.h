@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "cache/retrieval.h"
 #include "extents/block_keys.h"
+#include "paging/prefix_tree.h"
 #include "paging/sequence.h"
 
 namespace shale {
@@ -39,11 +41,17 @@ class LossyPrefixes {
   const LossyPrefix* oldest() const;
   void drop(const LossyPrefix& prefix);
   std::uint64_t evictions() const { return evictions_; }
-  // Blocks that dropping all that nobody else holds would free, about.
-  std::uint32_t evictable() const;
+  // Blocks that dropping all that nobody else holds would free, about. The tree's nodes of such a block leave with it.
+  std::uint32_t evictable(const PrefixTree& tree) const;
+  // Blocks of one of them that are not among those.
+  std::uint32_t in_use(const LossyPrefix& prefix, const PrefixTree& tree) const;
 
  private:
+  const std::vector<PageId>& evictable_pages(const PrefixTree& tree) const;
+
   std::list<LossyPrefix> prefixes_;
+  mutable std::vector<PageId> evictable_pages_;            // in order, each once
+  mutable std::optional<std::uint64_t> sharings_counted_;  // of the pool, for which these are they
   std::uint64_t evictions_ = 0;
 };
 

@@ -333,6 +333,7 @@ std::uint32_t PrefixTree::evictable() const {
   }
   return s.evictable;
 }
+std::uint32_t PrefixTree::holders(PoolBlockId block) const { return state_->holders[block]; }
 std::uint64_t PrefixTree::counts() const { return state_->counts; }
 std::uint64_t PrefixTree::evictions() const { return state_->evictions; }
 

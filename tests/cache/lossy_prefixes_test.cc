@@ -260,6 +260,53 @@ TEST_F(LossyPrefixesTest, AreFollowedByWhatTiersHaveOfTheRest) {
   EXPECT_EQ(from(longer), "pool") << "all of it now";
 }
 
+TEST_F(LossyPrefixesTest, ThoseThatBeganAlikeCountTheirCommonPagesOnce) {
+  const Tokens conversation = at_rest(5, 144);
+  from(conversation);
+  std::vector<Tokens> longer(2, conversation);
+  for (int i = 0; i < 2; ++i) {
+    longer[i].resize(250, 11 + i);
+    store(longer[i], 144);
+    drain();
+    EXPECT_EQ(from(longer[i]), "pool");
+  }
+  const std::uint32_t total = pool_->blocks_total();
+  const auto in_use = [&](const Tokens& tokens) { return cache_->pool_blocks_in_use(asked(tokens), {}); };
+  EXPECT_EQ(cache_->blocks_evictable() + pool_->blocks_free(), total);
+  EXPECT_EQ(in_use(conversation), 0u);
+  {
+    Sequence held(*pool_);
+    EXPECT_EQ(from(longer[0], held), "pool");
+    const std::uint32_t blocks = kShape.blocks_for_pages(held.pages());
+    EXPECT_EQ(cache_->blocks_evictable() + pool_->blocks_free() + blocks, total);
+    EXPECT_EQ(in_use(longer[0]), blocks);
+    EXPECT_EQ(in_use(longer[1]), in_use(conversation)) << "what it has in common with what is held";
+    EXPECT_FALSE(cache_->evict_until_free(total));
+    EXPECT_EQ(pool_->blocks_free() + blocks, total);
+  }
+  EXPECT_TRUE(cache_->evict_until_free(total));
+}
+
+// What is loaded behind exact blocks shares these with the tree.
+TEST_F(LossyPrefixesTest, BlocksThatTheTreeHasTooCanBeEvicted) {
+  const Tokens conversation = at_rest(5, 144);
+  {
+    Sequence computed(*pool_);
+    compute(conversation, 144, computed);
+    cache_->insert_prefix(conversation, computed);
+  }
+  Tokens longer = conversation;
+  longer.resize(250, 11);
+  store(longer, 144);
+  drain();
+  Sequence sequence(*pool_);
+  EXPECT_EQ(from(longer, sequence), "pool");
+  EXPECT_TRUE(sequence.lossy());
+  sequence.clear();
+  EXPECT_EQ(cache_->blocks_evictable() + pool_->blocks_free(), pool_->blocks_total());
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+}
+
 TEST_F(LossyPrefixesTest, WhatWasUsedLongestAgoIsEvictedFirst) {
   const Tokens first = at_rest(6), second = at_rest(7);
   const Tokens third = tokens_of(8, 160);
