@@ -117,6 +117,9 @@ struct Backlog {
   ComputeBacklog engine;
   bool pool_only = false;  // no tier is asked
   bool meet = false;       // the caller computes up to Retrieval::compute_until() while the rest is loaded
+  // Frees blocks of the pool for what is loaded; false, having done as little as it may, where it cannot. Empty: evicts
+  // what is kept for later requests.
+  std::function<bool(std::uint32_t blocks)> ensure_free = {};
 };
 
 // Since the cache was opened. Store::stats() has what the store counts, such as damage, bytes by tier and what was
@@ -239,6 +242,9 @@ class Cache {
   // storing would add.
   std::uint32_t blocks_evictable() const;
   std::uint32_t blocks_waiting_to_be_stored() const;
+  // Blocks that would be free or evictable were all storing given up, and these references, one for each time that a
+  // block is named. Exact, and visits every block.
+  std::uint32_t blocks_free_without_storing(std::vector<PoolBlockId> given_back = {}) const;
   // Blocks that are to be encoded, those that requests still use included: when these end, the next that needs blocks
   // has them, and what is not encoded by then is given up. What is merely looked at is not among them.
   std::uint32_t blocks_waiting_to_be_encoded() const;
@@ -272,10 +278,6 @@ class Cache {
   // Gives up looking at a run that is stored, or storing the waiting run that is worth least, counted in
   // stats().given_up: its pages are the pool's again. False where nothing waits that could be given up.
   bool give_up_storing();
-  // Gives up some of what its owner holds pages for; false where there is nothing. Loads ask it before they give up
-  // storing, while somebody holds it.
-  using GiveUp = std::function<bool()>;
-  void give_up_first(std::weak_ptr<const GiveUp> first);
   // Tells the metadata store now what it is told in the end otherwise: costs, and what was used. What cannot be
   // recorded now is in the end.
   void record_learned();

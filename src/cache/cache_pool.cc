@@ -135,8 +135,8 @@ bool Cache::evict_until_free(std::uint32_t blocks, std::uint32_t left) {
   if (left > 0 && free + blocks_evictable() < blocks + left) return free >= blocks;
   return state_->evict_until_free(blocks);
 }
-std::uint32_t Cache::blocks_evictable() const {
-  return state_->tree->evictable() + state_->lossy.evictable(*state_->tree);
-}
+
+std::uint32_t Cache::State::blocks_evictable() const { return tree->evictable() + lossy.evictable(*tree); }
+std::uint32_t Cache::blocks_evictable() const { return state_->blocks_evictable(); }
 
 }  // namespace shale

@@ -44,30 +44,20 @@ Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs, std::str
           .chunk_blocks = options.chunk_tokens / block_tokens(),
           .tenant = std::string(tenant_of(salt)),
           .slowdown = slowdown,
-          .ensure_free = [this](std::uint32_t blocks) { return ensure_free(blocks); }};
-}
-
-// As for what is computed: evicts prefixes, then gives up what comes before storing, then storing.
-bool Cache::State::ensure_free(std::uint32_t blocks) {
-  const auto first = give_up_first.lock();
-  while (!evict_until_free(blocks)) {
-    if (!(first && (*first)()) && !give_up_storing()) return false;
-  }
-  return true;
-}
-
-// Frees blocks where the pool has no room; prefixes alone for those who do not count.
-Status Cache::State::append(Sequence& sequence, std::uint32_t tokens, bool counts) {
-  Status appended = sequence.append(tokens);
-  const std::uint32_t blocks = pool.shape().pages_for(tokens);
-  if (appended || !(counts ? ensure_free(blocks) : evict_until_free(blocks))) return appended;
-  return sequence.append(tokens);
+          // What it reads may yet be computed sooner: nothing is given up for it.
+          .ensure_free = [this](std::uint32_t blocks) {
+            return pool.blocks_free() + blocks_evictable() >= blocks && evict_until_free(blocks);
+          }};
 }
 
 void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choice, Sequence& sequence,
-                        Retrieval& retrieval) {
-  const std::uint32_t block = block_tokens(), count = (choice.end_block - choice.first_block) * block;
-  if (!append(sequence, count, choice.counts)) return;
+                        Retrieval& retrieval, const Backlog& backlog) {
+  const std::uint32_t blocks_loaded = choice.end_block - choice.first_block;
+  const std::uint32_t block = block_tokens(), count = blocks_loaded * block;
+  if (!sequence.append(count)) {
+    const bool freed = backlog.ensure_free ? backlog.ensure_free(blocks_loaded) : evict_until_free(blocks_loaded);
+    if (!freed || !sequence.append(count)) return;
+  }
   StoreLoadOptions load_options;
   load_options.needs = choice.needs;
   load_options.tenant = tenant_of(retrieval.state_->salt);
@@ -196,7 +186,7 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
                      {choice.names.begin(), choice.names.begin() + blocks}, true);
     }
   }
-  if (!choice.spans.empty()) s.load(wanted, choice, sequence, retrieval);
+  if (!choice.spans.empty()) s.load(wanted, choice, sequence, retrieval, backlog);
   if (choice.meets) {
     const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();
     found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs, policy.salt, backlog.engine.slowdown),

@@ -64,7 +64,6 @@ struct Cache::State {
     bool released() const { return save->released() && !bounding; }
   };
   std::list<Saving> saving = {};
-  std::weak_ptr<const GiveUp> give_up_first = {};
 
   // What the metadata store is told in the end of the runs that were used or stored here last, kUsedMax at most.
   struct Used {
@@ -150,11 +149,10 @@ struct Cache::State {
   Meeting::Context meeting_context(const StoreNeeds& needs, std::string_view salt, double slowdown);
   std::uint8_t tiers_left_alone() const;
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them
-  bool ensure_free(std::uint32_t blocks);
-  Status append(Sequence& sequence, std::uint32_t tokens, bool counts);
   void adopt(std::span<const std::int32_t> tokens, std::uint32_t reproducible_in_pool, std::span<const BlockKey> keys,
              Retrieval::State& found);
-  void load(std::span<const std::int32_t> wanted, const Choice& choice, Sequence& sequence, Retrieval& retrieval);
+  void load(std::span<const std::int32_t> wanted, const Choice& choice, Sequence& sequence, Retrieval& retrieval,
+            const Backlog& backlog);
 
   // cache_store.cc
   bool release_saved();
@@ -169,6 +167,7 @@ struct Cache::State {
   void look_at_pool();
   bool accepts(const LossyPrefix& prefix, const RequestPolicy& policy) const;
   LossyPrefix* find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy);
+  std::uint32_t blocks_evictable() const;
   bool evict_until_free(std::uint32_t blocks);
 };
 

@@ -218,7 +218,6 @@ bool Cache::State::give_up_storing() {
 }
 
 bool Cache::give_up_storing() { return state_->give_up_storing(); }
-void Cache::give_up_first(std::weak_ptr<const GiveUp> first) { state_->give_up_first = std::move(first); }
 
 // That nobody but the prefix tree holds beside the run.
 std::uint32_t Cache::blocks_waiting_to_be_stored() const {
@@ -230,6 +229,21 @@ std::uint32_t Cache::blocks_waiting_to_be_stored() const {
                                     [&](PoolBlockId block) { return state_->pool.references(block) <= kOwnAndTrees; });
   }
   return static_cast<std::uint32_t>(blocks);
+}
+
+std::uint32_t Cache::blocks_free_without_storing(std::vector<PoolBlockId> given_back) const {
+  const State& s = *state_;
+  for (const State::Saving& each : s.saving) {
+    const std::vector<PoolBlockId> held = each.held.blocks(each.held.length());
+    given_back.insert(given_back.end(), held.begin(), held.end());
+  }
+  std::uint32_t blocks = s.pool.blocks_free() + s.tree->evictable(given_back) + s.lossy.evictable(*s.tree);
+  std::ranges::sort(given_back);
+  for (auto block = given_back.begin(), next = block; block != given_back.end(); block = next) {
+    next = std::upper_bound(block, given_back.end(), *block);
+    blocks += s.tree->holders(*block) == 0 && s.pool.references(*block) == next - block;
+  }
+  return blocks;
 }
 
 std::uint32_t Cache::blocks_waiting_to_be_encoded() const {

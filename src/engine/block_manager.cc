@@ -95,15 +95,24 @@ bool BlockManager::append(RequestState& run, std::uint32_t tokens) {
   if (run.sequence.append(tokens)) return true;
   const std::uint32_t blocks = cache_.pool().shape().pages_for(tokens) + 1;
   static_cast<void>(cache_.evict_until_free(blocks));
-  if (run.sequence.append(tokens) || append_scattered(run, tokens)) return true;
-  static_cast<void>(ensure_free(blocks));
-  return run.sequence.append(tokens) || append_scattered(run, tokens);
+  while (!run.sequence.append(tokens) && !append_scattered(run, tokens)) {
+    if (!give_up_one(blocks)) return false;
+  }
+  return true;
 }
 
 bool BlockManager::ensure_free(std::uint32_t blocks) {
-  while (!cache_.evict_until_free(blocks)) {
-    if (!storing_.give_up_repeating() && !cache_.give_up_storing()) return false;
+  if (cache_.evict_until_free(blocks)) return true;
+  if (cache_.blocks_free_without_storing(storing_.blocks_repeated()) < blocks) return false;
+  while (cache_.pool().blocks_free() < blocks) {
+    if (!give_up_one(blocks)) return false;
   }
+  return true;
+}
+
+bool BlockManager::give_up_one(std::uint32_t blocks) {
+  if (!storing_.give_up_repeating() && !cache_.give_up_storing()) return false;
+  static_cast<void>(cache_.evict_until_free(blocks));
   return true;
 }
 

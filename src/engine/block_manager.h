@@ -1,5 +1,5 @@
 // The block pool as requests see it: which blocks each may need, which requests fit together, and how blocks are freed
-// without waiting. Blocks are freed from left to right:
+// without waiting. Blocks are freed from left to right; single pages serve those who can do with them:
 //
 //   free blocks  <  of the prefix cache  <  single pages  <  of what is repeated to be stored
 //                <  of what waits to be stored  <  other requests' (Engine preempts)
@@ -37,11 +37,14 @@ class BlockManager {
   // compute; or it is the second, so that a tier has the next to read; or the pool has three quarters of its prompt.
   bool may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const;
 
-  // Appends room for `tokens` to the run's sequence. If the pool is full, evicts from the prefix cache, then takes the
-  // free pages of split blocks, then gives up repetitions and storing. False when that is not enough.
+  // Appends room for `tokens` to the run's sequence, and frees no more for it than it takes. False when nothing but
+  // other requests' is left.
   bool append(RequestState& run, std::uint32_t tokens);
-  // Frees blocks likewise.
+  // Frees blocks, too. Where that would not be enough, returns false and gives up nothing.
   bool ensure_free(std::uint32_t blocks);
+  // Where prefixes are not enough: gives up one repetition, or storing one run, and evicts what only that held until
+  // `blocks` are free. False when there is none.
+  bool give_up_one(std::uint32_t blocks);
 
  private:
   std::uint32_t blocks_missing(const RequestState& run) const;

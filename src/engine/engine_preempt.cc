@@ -60,9 +60,14 @@ void Engine::State::preempt(RequestState& run) {
 bool Engine::State::bring_back(RequestState& run) {
   run.spilled->recall();
   if (!run.spilled->ready()) return false;
-  static_cast<void>(blocks.ensure_free(blocks.blocks_to_begin(run)));
+  const std::uint32_t needed = blocks.blocks_to_begin(run);
+  static_cast<void>(blocks.ensure_free(needed));
   Status status = run.spilled->restore(run.sequence);
-  if (!status && status.error().code == ErrorCode::kFull && !scheduler.running().empty()) return false;
+  while (!status && status.error().code == ErrorCode::kFull) {
+    if (!scheduler.running().empty()) return false;
+    if (!blocks.give_up_one(needed)) break;  // single pages may do
+    status = run.spilled->restore(run.sequence);
+  }
   let_spilled_go(run);
   if (status) return true;
   if (can_compute_again(run)) {

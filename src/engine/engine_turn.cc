@@ -143,7 +143,11 @@ Backlog Engine::State::backlog(const RequestState& run, bool pool_only) const {
 // Looks up the run's prefix; what lies on a tier is on its way then.
 void Engine::State::fetch(RequestState& run, bool pool_only) {
   const auto [tokens, policy, compressed] = wanted(run);
-  if (!tokens.empty()) run.retrieval = cache.retrieve(tokens, policy, run.sequence, backlog(run, pool_only));
+  if (!tokens.empty()) {
+    Backlog before = backlog(run, pool_only);
+    if (policy.counts) before.ensure_free = [this](std::uint32_t needed) { return blocks.ensure_free(needed); };
+    run.retrieval = cache.retrieve(tokens, policy, run.sequence, before);
+  }
   found(run);
   const bool whole = compressed && run.computed_from == run.span_end[*compressed] && !run.retrieval.lossy();
   run.compress_once_loaded = whole ? compressed : std::nullopt;

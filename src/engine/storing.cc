@@ -17,10 +17,7 @@ Storing::Storing(const Model& model, const Tokenizer& tokenizer, Cache& cache)
     : model_(model),
       tokenizer_(tokenizer),
       cache_(cache),
-      windows_(std::ranges::any_of(model.info().windows, [](std::uint32_t window) { return window > 0; })),
-      give_up_(std::make_shared<const Cache::GiveUp>([this] { return give_up_repeating(); })) {
-  cache.give_up_first(give_up_);
-}
+      windows_(std::ranges::any_of(model.info().windows, [](std::uint32_t window) { return window > 0; })) {}
 
 NewRun Storing::new_run(RequestState& run, std::size_t span) const {
   NewRun part;
@@ -67,6 +64,18 @@ bool Storing::give_up_repeating() {
   repetitions_.pop_back();
   cache_.store(last->take(), last->exact());
   return true;
+}
+
+std::vector<PoolBlockId> Storing::blocks_repeated() const {
+  std::vector<PoolBlockId> blocks;
+  for (const auto& repetition : repetitions_) {
+    for (const Sequence* held : {&repetition->exact(), repetition->turn()}) {
+      if (!held) continue;
+      const std::vector<PoolBlockId> those = held->blocks(held->length());
+      blocks.insert(blocks.end(), those.begin(), those.end());
+    }
+  }
+  return blocks;
 }
 
 void Storing::insert_prefix(RequestState& run, std::span<const Token> tokens) {

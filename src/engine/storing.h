@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "cache/cache.h"
 #include "engine/request_state.h"
@@ -18,7 +19,6 @@ ContextKind kind_of(const Tokenizer& tokenizer, std::span<const Token> tokens);
 // Not thread-safe. Its constructor's arguments outlive it.
 class Storing {
  public:
-  // Loads give up what is repeated before what waits to be stored.
   Storing(const Model& model, const Tokenizer& tokenizer, Cache& cache);
   Storing(const Storing&) = delete;
   Storing& operator=(const Storing&) = delete;
@@ -48,6 +48,8 @@ class Storing {
   void store_repeated();
   // Gives up the last for its pages; false where there is none.
   bool give_up_repeating();
+  // The blocks of all, each as often as it is held.
+  std::vector<PoolBlockId> blocks_repeated() const;
 
  private:
   NewRun new_run(RequestState& run, std::size_t span) const;
@@ -63,7 +65,6 @@ class Storing {
   Cache& cache_;
   bool windows_;  // of some layer
   std::deque<std::unique_ptr<SpanRepetition>> repetitions_;
-  std::shared_ptr<const Cache::GiveUp> give_up_;
 };
 
 }  // namespace shale

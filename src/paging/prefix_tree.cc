@@ -89,7 +89,7 @@ struct PrefixTree::State {
   void hold(NodeId id, std::optional<PoolBlockId> before, PoolBlockId block, std::uint32_t reproducible);
   void release(PoolBlockId block);
   void remove(NodeId leaf);
-  std::uint32_t count_evictable() const;
+  std::uint32_t count_evictable(std::span<const PoolBlockId> given_back = {}) const;
   void visit(std::span<const NodeId> path, std::size_t inserted_from);
 };
 
@@ -307,17 +307,20 @@ std::uint32_t PrefixTree::nodes() const {
 }
 
 // A node leaves after those behind it alone, so one in use keeps all before it.
-std::uint32_t PrefixTree::State::count_evictable() const {
+std::uint32_t PrefixTree::State::count_evictable(std::span<const PoolBlockId> given_back) const {
+  std::vector<std::uint32_t> held = holders;
+  for (const PoolBlockId block : given_back) ++held[block];
+  const auto goes = [&](PoolBlockId block) { return pool.references(block) == held[block]; };
   std::vector<bool> kept(nodes.size());
   for (NodeId id = 0; id < nodes.size(); ++id) {
-    if (!nodes[id].tokens || alone(nodes[id].block)) continue;
+    if (!nodes[id].tokens || goes(nodes[id].block)) continue;
     for (NodeId node = id; node != kNoNode && !kept[node]; node = nodes[node].parent) kept[node] = true;
   }
   std::vector<std::uint32_t> leaving(holders.size());  // by block: nodes
   for (NodeId id = 0; id < nodes.size(); ++id) leaving[nodes[id].block] += nodes[id].tokens && !kept[id];
   std::uint32_t blocks = 0;
   for (PoolBlockId block = 0; block < holders.size(); ++block) {
-    blocks += holders[block] > 0 && leaving[block] == holders[block] && alone(block);
+    blocks += holders[block] > 0 && leaving[block] == holders[block] && goes(block);
   }
   return blocks;
 }
@@ -332,6 +335,9 @@ std::uint32_t PrefixTree::evictable() const {
     ++s.counts;
   }
   return s.evictable;
+}
+std::uint32_t PrefixTree::evictable(std::span<const PoolBlockId> given_back) const {
+  return state_->count_evictable(given_back);
 }
 std::uint32_t PrefixTree::holders(PoolBlockId block) const { return state_->holders[block]; }
 std::uint64_t PrefixTree::counts() const { return state_->counts; }

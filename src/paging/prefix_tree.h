@@ -63,6 +63,8 @@ class PrefixTree {
   // Blocks that nothing but the tree holds: evict_until_free could free as many. Visits every block where somebody has
   // begun or ceased to share one since it last did.
   std::uint32_t evictable() const;
+  // As if these references, one for each time that a block is named, had been given back. Visits every block.
+  std::uint32_t evictable(std::span<const PoolBlockId> given_back) const;
   // Nodes that hold the block.
   std::uint32_t holders(PoolBlockId block) const;
   std::uint64_t counts() const;  // times that it visited them all

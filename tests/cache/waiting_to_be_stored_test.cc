@@ -41,7 +41,26 @@ TEST_F(CacheTest, StoringIsGivenUpForItsPages) {
   EXPECT_TRUE(stored(tokens_of(24, 300)).empty());
 }
 
-TEST_F(CacheTest, LoadsGiveUpFirstWhatComesBeforeStoring) {
+TEST_F(CacheTest, KnowsWhatGivingUpStoringWouldLeaveFree) {
+  open();
+  const Tokens tokens = tokens_of(28, 160);
+  Sequence computed(*pool_);
+  compute(tokens, 160, computed);
+  cache_->insert_prefix(tokens, computed);
+  NewRun run{.tokens = tokens, .recompute_s = 5, .label = ""};
+  run.method = Method::parse("kivi4").value();
+  cache_->store(std::move(run), computed);  // in two forms, each of which holds its blocks
+  Sequence others(*pool_);
+  compute(tokens_of(29, 48), 48, others);
+  EXPECT_EQ(cache_->blocks_free_without_storing(), pool_->blocks_total() - 13);
+  EXPECT_EQ(cache_->blocks_free_without_storing(others.blocks(48)), pool_->blocks_total() - 10);
+  computed.clear();
+  EXPECT_EQ(cache_->blocks_free_without_storing(), pool_->blocks_total() - 3);
+  while (cache_->give_up_storing()) continue;
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total() - 3));
+}
+
+TEST_F(CacheTest, LoadsGiveUpNothingButPrefixesByThemselves) {
   open();
   const Tokens tokens = tokens_of(26, 160);
   store(tokens);
@@ -51,14 +70,16 @@ TEST_F(CacheTest, LoadsGiveUpFirstWhatComesBeforeStoring) {
   store(tokens_of(27, 300));
   Sequence rest(*pool_);
   ASSERT_TRUE(rest.append(pool_->blocks_free() * kShape.block_size));
-  const auto give_up = std::make_shared<const Cache::GiveUp>([&] {
-    const bool any = others.length() > 0;
-    others.clear();
-    return any;
-  });
-  cache_->give_up_first(give_up);
   Sequence sequence(*pool_);
-  EXPECT_EQ(fetch(asked(tokens), sequence), 160u);
+  EXPECT_EQ(fetch(asked(tokens), sequence), 0u);
+  Backlog backlog;
+  backlog.ensure_free = [&](std::uint32_t blocks) {
+    others.clear();
+    return pool_->blocks_free() >= blocks;
+  };
+  Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence, backlog);
+  EXPECT_TRUE(retrieval.ensure_all(executor_));
+  EXPECT_EQ(sequence.length(), 160u);
   EXPECT_EQ(others.length(), 0u);
   EXPECT_EQ(cache_->stats().given_up, 0u);
   drain();

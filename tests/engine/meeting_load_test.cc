@@ -121,6 +121,29 @@ TEST_F(MeetingLoadTest, InAPoolFullOfOtherPrefixesToo) {
   EXPECT_GE(met.cached.from("memory"), 64u);
 }
 
+// It may be computed sooner than it comes.
+TEST_F(MeetingLoadTest, GivesUpNothingThatWaitsToBeStored) {
+  const Request request = ask(1, 512, 1);
+  static_cast<void>(compute(request));
+  {
+    Sequence other(*pool_);
+    const std::uint32_t tokens = pool_->blocks_total() * pool_->shape().block_size;
+    ASSERT_TRUE(other.append(tokens));
+    cache_->store({.tokens = testing::random_tokens(tokens, 256, 9)}, other);
+  }
+  ASSERT_EQ(pool_->blocks_free(), 0u);
+  std::vector<Token> prompt;
+  for (const PrefixSpan& span : request.spans) prompt.insert(prompt.end(), span.tokens.begin(), span.tokens.end());
+  Sequence sequence(*pool_);
+  Backlog backlog;
+  backlog.meet = true;
+  Retrieval retrieval = cache_->retrieve(prompt, {}, sequence, backlog);
+  ASSERT_EQ(cache_->stats().meetings, 1u);
+  EXPECT_TRUE(retrieval.poll(model_->executor(), 1));
+  EXPECT_EQ(cache_->stats().given_up, 0u);
+  EXPECT_EQ(pool_->blocks_free(), 0u);
+}
+
 TEST_F(MeetingLoadTest, ATierThatFallsSilentIsComputedInstead) {
   auto tier = std::make_unique<testing::SilentTier>(make_memory_tier(tier_bytes_, time_), time_);
   testing::SilentTier& silent = *tier;

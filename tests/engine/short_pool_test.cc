@@ -3,7 +3,9 @@
 
 #include <vector>
 
+#include "engine/block_manager.h"
 #include "engine/loading_fixture.h"
+#include "engine/storing.h"
 
 namespace shale {
 namespace {
@@ -49,6 +51,24 @@ TEST_F(LoadingTest, WhatIsLoadedComesBeforeWhatWaitsToBeStored) {
   }
   ASSERT_LT(pool_->blocks_free() + cache_->blocks_evictable(), 12u);
   EXPECT_EQ(engine_->run(ask(1, 200, 2)).cached.from("memory"), 192u);
+  EXPECT_EQ(cache_->stats().given_up, 1u);
+}
+
+TEST_F(LoadingTest, NothingIsGivenUpForBlocksThatItWouldNotLeaveFree) {
+  open_over_tier(30);
+  Storing storing(*model_, tokenizer_, *cache_);
+  BlockManager blocks(*cache_, storing, model_->info(), 128);
+  {
+    const std::vector<Token> tokens = testing::random_tokens(20 * 16, 256, 7);
+    Sequence computed(*pool_);
+    ASSERT_TRUE(computed.append(20 * 16));
+    cache_->store({.tokens = tokens}, computed);
+  }
+  Sequence others(*pool_);
+  ASSERT_TRUE(others.append(6 * 16));
+  EXPECT_FALSE(blocks.ensure_free(25));
+  EXPECT_EQ(cache_->stats().given_up, 0u);
+  EXPECT_TRUE(blocks.ensure_free(24));
   EXPECT_EQ(cache_->stats().given_up, 1u);
 }
 

@@ -138,6 +138,21 @@ TEST_F(PrefixTreeTest, ABlockBeforeOnesInUseCannotBeEvicted) {
   check();
 }
 
+TEST_F(PrefixTreeTest, KnowsWhatGivingReferencesBackWouldLeaveToBeEvicted) {
+  serve(tokens(0, 24));
+  Sequence holder(*pool_), again(*pool_);
+  tree_.adopt(tokens(0, 24), holder);
+  tree_.adopt(tokens(0, 8), again);
+  std::vector<PoolBlockId> held = holder.blocks(24);
+  EXPECT_EQ(tree_.evictable(), 0u);
+  EXPECT_EQ(tree_.evictable(held), 2u);
+  held.push_back(held.front());
+  EXPECT_EQ(tree_.evictable(held), 3u);
+  held.erase(held.begin() + 2);
+  EXPECT_EQ(tree_.evictable(held), 0u) << "what lies behind them stays";
+  EXPECT_EQ(tree_.holders(held.front()), 1u);
+}
+
 // As in each step of a full pool.
 TEST_F(PrefixTreeTest, WhatIsEvictedForOneWhoSharesNothingIsNotCountedAnew) {
   for (int i = 0; i < 4; ++i) serve(tokens(100 * i, 32));

@@ -33,6 +33,7 @@ class Repetition {
   // What is to be appended to `sequence` in this turn, watched by `capture`.
   std::span<const Token> turn() const { return turn_; }
   Sequence& sequence() { return *sequence_; }
+  const Sequence& sequence() const { return *sequence_; }
   Capture& capture() { return capture_; }
   // `repeat_attention`, once all turns are computed.
   AttentionStatistics take() { return capture_.take(); }

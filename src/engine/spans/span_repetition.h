@@ -31,6 +31,8 @@ class SpanRepetition {
   // The part with what was seen, once it is over; and its pages.
   NewRun take();
   const Sequence& exact() const { return exact_; }
+  // What its turn is computed on; null once it is over.
+  const Sequence* turn() const { return over() ? nullptr : &repetition_->sequence(); }
 
  private:
   SpanRepetition(NewRun part, Sequence exact) : part_(std::move(part)), exact_(std::move(exact)) {}
