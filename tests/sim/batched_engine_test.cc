@@ -103,7 +103,7 @@ TEST(BatchedEngine, WhatThePoolHoldsLossyIsPassedOverWhereItLosesMoreThanATierTa
     const auto setup = TieredSetup::make(options);
     ASSERT_TRUE(setup);
     TieredEngine engine(contexts, options, *setup);
-    const std::vector<Served::Part> lossy = {{.quality = 0.5, .exact = false}}, exact = {{}};
+    const std::vector<Served::Part> lossy = {{.quality = 0.5, .expected = 0.5, .exact = false}}, exact = {{}};
     EXPECT_EQ(engine.pooled_that_pay(prompt.path, lossy, 0, {}), alpha == 90 ? 0u : 1u) << "nothing is stored";
     engine.serve(prompt, 0);
     EXPECT_EQ(engine.pooled_that_pay(prompt.path, lossy, 100, {}), alpha == 30 ? 1u : 0u);

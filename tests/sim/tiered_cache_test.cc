@@ -147,7 +147,7 @@ TEST(SimulateTiers, PlannersGoByTheExpectedQualityAndAnswersHaveTheirOwn) {
     return run(trace, {.hardware = machine(0, 10'000),
                        .profiles = {{{"tough", 1, 0.25, quality, 0, expected}}},
                        .planner = "shale",
-                       .alpha = 1});
+                       .alpha = 3});
   };
   EXPECT_EQ(at(0.2, 0.99).bytes_read[1], 200u);
   EXPECT_DOUBLE_EQ(at(0.2, 0.99).quality, 0.6);
