@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <utility>
 #include <vector>
@@ -20,33 +21,32 @@ namespace {
 constexpr std::uint32_t kImbalanceMax = 4;
 constexpr std::uint32_t kNoEngine = ~std::uint32_t{0};
 
-struct Waiting {
+struct Run {
   double arrival_s = 0;
-  double estimate_s = 0;  // when it was sent
   Prompt prompt;
-};
-
-struct Running {
-  double arrival_s = 0;
-  double end_s = 0;         // while it is served
-  double remaining_s = 0;   // while it is preempted
-  double step_s = 0;        // of each of its steps
-  std::uint64_t order = 0;  // in which they were served, or went on
+  std::optional<Served> served = {};  // what it is served from, once it has begun
+  double remaining_s = 0;             // while it waits: to its first token, as estimated until it begins
+  double end_s = 0;                   // while it is served
+  double step_s = 0;                  // of each of its steps
+  std::uint64_t order = 0;            // in which they were served, or went on
 };
 
 struct Seat {
   std::unique_ptr<TieredEngine> engine;
-  std::deque<Waiting> waiting = {};     // fcfs
-  std::vector<Running> served = {};     // now
-  std::vector<Running> preempted = {};  // srpt: all others
-  double waiting_s = 0;                 // that those who wait will take, as estimated
+  std::deque<Run> waiting = {};  // in order of arrival; srpt: and those that were preempted
+  std::vector<Run> served = {};  // now
+  double waiting_s = 0;          // fcfs: that those who wait will take, as estimated
   std::uint64_t sent = 0;
 
-  std::size_t load() const { return waiting.size() + served.size() + preempted.size(); }
+  std::size_t load() const { return waiting.size() + served.size(); }
 };
 
+// Of those who wait, with srpt the one with the least of this is first.
+double turn(double remaining_s) { return remaining_s; }
+double turn(const Run& waiting) { return turn(waiting.remaining_s); }
+
 // How long a request that is served keeps its server until the step that it is in ends.
-double rest_of_step_s(const Running& run, double now_s) {
+double rest_of_step_s(const Run& run, double now_s) {
   constexpr double kRounding = 1e-6;  // of a step
   const double left_s = run.end_s - now_s;
   return run.step_s > 0 ? std::max(0.0, left_s - std::floor(left_s / run.step_s + kRounding) * run.step_s) : left_s;
@@ -72,7 +72,7 @@ class Fleet {
       if (keep_going && arrived_ % kRequestsBetweenLooks == 0 && !keep_going(arrived_)) break;
       const double now_s = request.arrival_s / options_.speed;
       end_until(now_s);
-      arrive({now_s, 0, contexts_.prompt(trace_, request)}, now_s);
+      arrive({.arrival_s = now_s, .prompt = contexts_.prompt(trace_, request)}, now_s);
     }
     end_until(std::numeric_limits<double>::infinity());
     return result();
@@ -83,15 +83,18 @@ class Fleet {
   // engine.
   using End = std::pair<double, std::pair<std::uint64_t, std::uint32_t>>;
 
-  bool full(const Seat& seat) const { return seat.served.size() == options_.engine.servers; }
+  bool shortest_first() const { return options_.scheduling == EngineScheduling::kSrpt; }
+  bool full(const Seat& seat) const {
+    return options_.engine.servers > 0 && seat.served.size() == options_.engine.servers;
+  }
   void end_until(double now_s);
-  void go_on(std::uint32_t index, double now_s);
-  void arrive(Waiting request, double now_s);
-  void begin(std::uint32_t index, const Waiting& request, double now_s);
-  void serve(std::uint32_t index, Running run);
-  void end_of_step(std::uint32_t index, std::vector<Running>::iterator run, double now_s);
-  void answered(const Running& run);
-  std::uint32_t choose(const Waiting& request, double now_s) const;
+  void arrive(Run request, double now_s);
+  void serve(std::uint32_t index, Run run, double now_s);
+  void serve_next(std::uint32_t index, double now_s);
+  void turn_after_steps(std::uint32_t index, double now_s);
+  void end_of_step(std::uint32_t index, std::vector<Run>::iterator run, double now_s);
+  void answered(std::uint32_t index, const Run& run);
+  std::uint32_t choose(const Prompt& prompt, double now_s) const;
   std::uint32_t least_loaded() const;
   std::uint32_t by_prefix(std::span<const ContextId> path) const;
   std::uint32_t by_overlap(std::span<const ContextId> path) const;
@@ -117,105 +120,111 @@ void Fleet::end_until(double now_s) {
     const auto [order, index] = place;
     ends_.pop();
     Seat& seat = seats_[index];
-    const auto run = std::ranges::find(seat.served, order, &Running::order);
+    const auto run = std::ranges::find(seat.served, order, &Run::order);
     if (run == seat.served.end()) continue;  // it was preempted
     if (end_s < run->end_s) {
       end_of_step(index, run, end_s);
       continue;
     }
-    answered(*run);
+    const Run done = std::move(*run);
     seat.served.erase(run);
-    go_on(index, end_s);
+    answered(index, done);
+    serve_next(index, end_s);
+    if (shortest_first()) turn_after_steps(index, end_s);
   }
 }
 
 // The server of a request turns to whoever needs less.
-void Fleet::end_of_step(std::uint32_t index, std::vector<Running>::iterator run, double now_s) {
+void Fleet::end_of_step(std::uint32_t index, std::vector<Run>::iterator run, double now_s) {
   Seat& seat = seats_[index];
-  const double remaining_s = run->end_s - now_s;
-  if (std::ranges::none_of(seat.preempted, [&](const Running& each) { return each.remaining_s < remaining_s; })) return;
-  seat.preempted.push_back(*run);
-  seat.preempted.back().remaining_s = remaining_s;
+  run->remaining_s = run->end_s - now_s;
+  if (std::ranges::none_of(seat.waiting, [&](const Run& each) { return turn(each) < turn(*run); })) return;
+  seat.waiting.push_back(std::move(*run));
   seat.served.erase(run);
-  go_on(index, now_s);
+  serve_next(index, now_s);
 }
 
-void Fleet::go_on(std::uint32_t index, double now_s) {
+// A place is free.
+void Fleet::serve_next(std::uint32_t index, double now_s) {
   Seat& seat = seats_[index];
-  if (!seat.preempted.empty()) {
-    const auto shortest = std::ranges::min_element(seat.preempted, {}, &Running::remaining_s);
-    Running run = *shortest;
-    seat.preempted.erase(shortest);
-    run.end_s = now_s + run.remaining_s;
-    serve(index, run);
-  } else if (!seat.waiting.empty()) {
-    const Waiting next = std::move(seat.waiting.front());
-    seat.waiting.pop_front();
-    seat.waiting_s -= next.estimate_s;
-    begin(index, next, now_s);
+  if (seat.waiting.empty()) return;
+  auto next = seat.waiting.begin();
+  if (shortest_first()) {
+    next = std::ranges::min_element(seat.waiting, {}, [](const Run& each) { return turn(each); });
   }
+  Run run = std::move(*next);
+  seat.waiting.erase(next);
+  seat.waiting_s -= run.remaining_s;
+  serve(index, std::move(run), now_s);
 }
 
-void Fleet::arrive(Waiting request, double now_s) {
-  const std::uint32_t index = choose(request, now_s);
+void Fleet::arrive(Run request, double now_s) {
+  const std::uint32_t index = choose(request.prompt, now_s);
   Seat& seat = seats_[index];
   ++arrived_;
   ++seat.sent;
   for (const ContextId id : request.prompt.path) sent_to_[id] = index;
-  if (options_.engine.servers == 0 || !full(seat) || options_.scheduling == EngineScheduling::kSrpt) {
-    return begin(index, request, now_s);
-  }
-  request.estimate_s = seat.engine->estimate_s(request.prompt, now_s);
-  seat.waiting_s += request.estimate_s;
+  if (!full(seat)) return serve(index, std::move(request), now_s);
+  request.remaining_s = seat.engine->estimate_s(request.prompt, now_s);
+  seat.waiting_s += request.remaining_s;
   seat.waiting.push_back(std::move(request));
+  if (shortest_first()) turn_after_steps(index, now_s);
 }
 
-void Fleet::begin(std::uint32_t index, const Waiting& request, double now_s) {
+// It begins, or goes on.
+void Fleet::serve(std::uint32_t index, Run run, double now_s) {
   Seat& seat = seats_[index];
-  const std::uint64_t computed = seat.engine->counts().tokens_computed;
-  const double service_s = seat.engine->serve(request.prompt, now_s).seconds;
-  busy_s_ += service_s;
-  const double steps =
-      std::ceil(static_cast<double>(seat.engine->counts().tokens_computed - computed) / options_.step_tokens);
-  const Running run{.arrival_s = request.arrival_s,
-                    .end_s = now_s + service_s,
-                    .remaining_s = service_s,
-                    .step_s = service_s / std::max(steps, 1.0)};
-  if (options_.engine.servers == 0) return answered(run);
-  if (!full(seat)) return serve(index, run);
-  seat.preempted.push_back(run);
-  for (const Running& other : seat.served) {
-    const double ends_s = now_s + rest_of_step_s(other, now_s);
-    if (other.end_s - now_s > service_s && ends_s < other.end_s) ends_.push({ends_s, {other.order, index}});
+  if (!run.served) {
+    run.served = seat.engine->look_up(run.prompt, now_s);
+    run.remaining_s = run.served->seconds;
+    busy_s_ += run.remaining_s;
+    const double steps = std::ceil(static_cast<double>(run.served->computed_tokens) / options_.step_tokens);
+    run.step_s = run.remaining_s / std::max(steps, 1.0);
   }
-}
-
-void Fleet::serve(std::uint32_t index, Running run) {
+  run.end_s = now_s + run.remaining_s;
   run.order = begun_++;
   ends_.push({run.end_s, {run.order, index}});
-  seats_[index].served.push_back(run);
+  seat.served.push_back(std::move(run));
 }
 
-void Fleet::answered(const Running& run) {
+// From the end of the step that it is in, the server of whoever should wait for another is that one's.
+void Fleet::turn_after_steps(std::uint32_t index, double now_s) {
+  const Seat& seat = seats_[index];
+  double first = std::numeric_limits<double>::infinity();
+  for (const Run& each : seat.waiting) first = std::min(first, turn(each));
+  for (const Run& run : seat.served) {
+    const double step_ends_s = now_s + rest_of_step_s(run, now_s);
+    if (first < turn(run.end_s - now_s) && step_ends_s < run.end_s) ends_.push({step_ends_s, {run.order, index}});
+  }
+}
+
+// What it computed is there for others, and for those that have not begun.
+void Fleet::answered(std::uint32_t index, const Run& run) {
+  Seat& seat = seats_[index];
+  seat.engine->finish(run.prompt.path, *run.served, run.end_s, true);
   ttfts_.push_back(run.end_s - run.arrival_s);
   done_s_ = std::max(done_s_, run.end_s);
+  if (!shortest_first()) return;
+  for (Run& each : seat.waiting) {
+    if (!each.served) each.remaining_s = seat.engine->estimate_s(each.prompt, run.end_s);
+  }
 }
 
-std::uint32_t Fleet::choose(const Waiting& request, double now_s) const {
+std::uint32_t Fleet::choose(const Prompt& prompt, double now_s) const {
   switch (options_.router) {
     case FleetRouter::kRoundRobin:
       return static_cast<std::uint32_t>(arrived_ % seats_.size());
     case FleetRouter::kPrefix:
-      return by_prefix(request.prompt.path);
+      return by_prefix(prompt.path);
     case FleetRouter::kOverlap:
-      return by_overlap(request.prompt.path);
+      return by_overlap(prompt.path);
     case FleetRouter::kEvents:
       break;
   }
   std::uint32_t best = least_loaded();
-  double best_s = first_token_s(seats_[best], request.prompt, now_s);
+  double best_s = first_token_s(seats_[best], prompt, now_s);
   for (std::uint32_t i = 0; i < seats_.size(); ++i) {
-    const double seconds = first_token_s(seats_[i], request.prompt, now_s);
+    const double seconds = first_token_s(seats_[i], prompt, now_s);
     if (seconds < best_s) {
       best = i;
       best_s = seconds;
@@ -250,19 +259,17 @@ std::uint32_t Fleet::by_overlap(std::span<const ContextId> path) const {
 
 double Fleet::first_token_s(const Seat& seat, const Prompt& prompt, double now_s) const {
   const double servers = options_.engine.servers, estimate_s = seat.engine->estimate_s(prompt, now_s);
+  if (!full(seat)) return estimate_s;
   double waits_s = 0;
-  if (servers > 0 && full(seat)) {
-    if (options_.scheduling == EngineScheduling::kFcfs) {
-      waits_s = std::ranges::min(seat.served, {}, &Running::end_s).end_s - now_s + seat.waiting_s / servers;
-    } else {
-      for (const Running& run : seat.served) {
-        const double left_s = run.end_s - now_s;
-        waits_s += (left_s <= estimate_s ? left_s : rest_of_step_s(run, now_s)) / servers;
-      }
-      for (const Running& run : seat.preempted) {
-        waits_s += (run.remaining_s <= estimate_s ? run.remaining_s : 0) / servers;
-      }
+  if (shortest_first()) {
+    for (const Run& run : seat.served) {
+      const double left_s = run.end_s - now_s;
+      waits_s += turn(left_s) <= turn(estimate_s) ? left_s : rest_of_step_s(run, now_s);
     }
+    for (const Run& run : seat.waiting) waits_s += turn(run) <= turn(estimate_s) ? run.remaining_s : 0;
+    waits_s /= servers;
+  } else {
+    waits_s = std::ranges::min_element(seat.served, {}, &Run::end_s)->end_s - now_s + seat.waiting_s / servers;
   }
   return waits_s + estimate_s;
 }

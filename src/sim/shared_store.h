@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <list>
 #include <map>
 #include <vector>
@@ -23,14 +22,10 @@ class SharedStore {
   SharedStore(std::size_t contexts, double bytes_per_s, std::uint64_t capacity_bytes)
       : bytes_per_s_(bytes_per_s), capacity_bytes_(capacity_bytes), kept_(contexts) {}
 
-  // It is there, or on its way.
-  bool expects(ContextId id) const { return kept_[id].from_s < std::numeric_limits<double>::infinity(); }
-  bool has(ContextId id, double now_s) const { return kept_[id].from_s <= now_s; }
-  // Whether it has to be written: it was not expected, and there can be room. It is found from `from_s` on.
-  bool put(ContextId id, double from_s, std::uint64_t bytes) {
-    Kept& kept = kept_[id];
-    if (expects(id)) {
-      kept.from_s = std::min(kept.from_s, from_s);
+  bool has(ContextId id) const { return kept_[id].there; }
+  // Whether it has to be written: it was not there, and there can be room.
+  bool put(ContextId id, std::uint64_t bytes) {
+    if (has(id)) {
       use(id);
       return false;
     }
@@ -39,11 +34,11 @@ class SharedStore {
       while (bytes_stored_ + bytes > capacity_bytes_) evict(recent_.back());
     }
     recent_.push_front(id);
-    kept = {.from_s = from_s, .bytes = bytes, .place = recent_.begin()};
+    kept_[id] = {.there = true, .bytes = bytes, .place = recent_.begin()};
     bytes_stored_ += bytes;
     return true;
   }
-  // It is read; it must be expected.
+  // It is read; it must be there.
   void use(ContextId id) { recent_.splice(recent_.begin(), recent_, kept_[id].place); }
 
   // So much waits to pass that nobody should add what can be left: a copy of what was computed, or a move.
@@ -71,9 +66,9 @@ class SharedStore {
   static constexpr double kWindowS = 10, kBehindMaxS = 1;
 
   struct Kept {
-    double from_s = std::numeric_limits<double>::infinity();
+    bool there = false;
     std::uint64_t bytes = 0;
-    std::list<ContextId>::iterator place = {};  // while it is expected
+    std::list<ContextId>::iterator place = {};  // while it is there
   };
 
   void evict(ContextId id) {
@@ -87,7 +82,7 @@ class SharedStore {
   const double bytes_per_s_;
   const std::uint64_t capacity_bytes_;
   std::vector<Kept> kept_;       // by ContextId
-  std::list<ContextId> recent_;  // those expected, most recently put or used first
+  std::list<ContextId> recent_;  // those there, most recently put or used first
   double busy_until_s_ = 0;
   std::map<double, std::uint64_t> windows_;  // bytes, by the window's number; a trace's times may be far apart
   std::uint64_t peak_bytes_ = 0;             // of any

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
-#include <queue>
+#include <limits>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "sim/batched_engine.h"
 #include "sim/contexts.h"
@@ -19,31 +20,67 @@ struct Times {
   double busy = 0;
 };
 
+// Those being served, each by a server of its own, in the order in which they have their first tokens.
+class Servers {
+ public:
+  explicit Servers(TieredEngine& engine) : engine_(engine) {}
+
+  std::size_t busy() const { return served_.size(); }
+  double first_end_s() const { return served_.begin()->first.first; }
+
+  // What it found, at a time that never goes back.
+  const Served& begin(Prompt prompt, double now_s, bool counted) {
+    Served served = engine_.look_up(prompt, now_s);
+    const std::pair end{now_s + served.seconds, begun_++};
+    return served_.emplace(end, Run{std::move(prompt), std::move(served), counted}).first->second.served;
+  }
+  void finish_first() {
+    const auto run = served_.extract(served_.begin());
+    engine_.finish(run.mapped().prompt.path, run.mapped().served, run.key().first, run.mapped().counted);
+  }
+  void finish_until(double now_s) {
+    while (busy() > 0 && first_end_s() <= now_s) finish_first();
+  }
+
+ private:
+  struct Run {
+    Prompt prompt;
+    Served served;
+    bool counted;
+  };
+
+  TieredEngine& engine_;
+  std::map<std::pair<double, std::uint64_t>, Run> served_;
+  std::uint64_t begun_ = 0;
+};
+
 // On servers of which each serves one request at a time; without any nobody waits.
 Times serve_alone(const Trace& trace, const Contexts& contexts, const TieredOptions& options, TieredEngine& engine,
                   const KeepGoing& keep_going) {
-  std::priority_queue<double, std::vector<double>, std::greater<>> free_s;  // when each server is free again
-  for (std::uint32_t i = 0; i < options.servers; ++i) free_s.push(0);
+  Servers servers(engine);
   Times times;
   double busy_s = 0, done_s = 0, from_s = 0;
   for (std::uint64_t i = 0; i < trace.requests.size(); ++i) {
     const TraceRequest& request = trace.requests[i];
     if (keep_going && i % kRequestsBetweenLooks == 0 && !keep_going(i)) break;
-    const double now_s = free_s.empty() ? request.arrival_s : std::max(request.arrival_s, free_s.top());
-    if (i > 0 && i == options.warm_requests) from_s = now_s;
-    const double service_s = engine.serve(contexts.prompt(trace, request), now_s).seconds;
-    if (!free_s.empty()) {
-      free_s.pop();
-      free_s.push(now_s + service_s);
+    double now_s = request.arrival_s;
+    servers.finish_until(now_s);
+    if (options.servers > 0 && servers.busy() == options.servers) {
+      now_s = servers.first_end_s();
+      servers.finish_first();
     }
-    if (i < options.warm_requests) {
+    if (i > 0 && i == options.warm_requests) {
       engine.count_from_here();
-      continue;
+      from_s = now_s;
     }
+    const bool counted = i >= options.warm_requests;
+    const double service_s = servers.begin(contexts.prompt(trace, request), now_s, counted).seconds;
+    if (!counted) continue;
     times.ttfts.push_back(now_s - request.arrival_s + service_s);
     busy_s += service_s;
     done_s = std::max(done_s, now_s + service_s);
   }
+  servers.finish_until(std::numeric_limits<double>::infinity());
   if (options.servers > 0 && done_s > from_s) times.busy = busy_s / ((done_s - from_s) * options.servers);
   return times;
 }

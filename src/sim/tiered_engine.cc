@@ -123,7 +123,7 @@ void TieredEngine::discover(std::span<const ContextId> path) {
   catch_up();
   for (const ContextId id : path) {
     if (prefixes_[id].slot) continue;
-    if (!shared_->has(id, now_s_)) return;
+    if (!shared_->has(id)) return;
     add(id, full_at_lowest(id));
   }
 }
@@ -185,13 +185,6 @@ Served TieredEngine::look_up(const Prompt& prompt, double now_s, std::span<const
   return served;
 }
 
-Served TieredEngine::serve(const Prompt& prompt, double now_s) {
-  Served served = look_up(prompt, now_s);
-  count(prompt.path, served);
-  keep(prompt.path, served, now_s + served.seconds, {});
-  return served;
-}
-
 void TieredEngine::count(std::span<const ContextId> path, const Served& served) {
   std::uint64_t prompt_tokens = served.unnamed_tokens;
   double weighted = static_cast<double>(prompt_tokens);
@@ -218,7 +211,7 @@ std::vector<std::uint64_t> TieredEngine::finish(std::span<const ContextId> path,
   now_s_ = now_s;
   if (counted) count(path, served);
   const std::vector<std::uint64_t> before = result_.bytes_read;
-  keep(path, served, now_s, pooled);
+  keep(path, served, pooled);
   std::vector<std::uint64_t> moved = result_.bytes_read;
   std::ranges::transform(moved, before, moved.begin(), std::minus<>());
   return moved;
@@ -228,10 +221,8 @@ void TieredEngine::evicted(ContextId id, double now_s) {
   if (prefixes_[id].slot) state_.in_pool(*prefixes_[id].slot, 0, now_s);
 }
 
-// What was computed can be stored, unless anything before it is lossy, as in Cache::store; others of a fleet find it
-// from `stored_at_s` on.
-void TieredEngine::keep(std::span<const ContextId> path, const Served& served, double stored_at_s,
-                        std::span<const Served::Part> pooled) {
+// What was computed can be stored, unless anything before it is lossy, as in Cache::store.
+void TieredEngine::keep(std::span<const ContextId> path, const Served& served, std::span<const Served::Part> pooled) {
   const bool exact = std::ranges::all_of(served.parts, &Served::Part::exact);
   for (std::size_t i = 0; i < path.size(); ++i) {
     const auto& slot = prefixes_[path[i]].slot;
@@ -247,7 +238,7 @@ void TieredEngine::keep(std::span<const ContextId> path, const Served& served, d
       }
       continue;
     }
-    store(path[i], stored_at_s, i < pooled.size());
+    store(path[i], i < pooled.size());
     if (!prefixes_[path[i]].slot) break;  // what follows could not be found again
   }
   catch_up();
@@ -265,9 +256,8 @@ void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {
   catch_up();
 }
 
-// Others find it in the shared store from then on. It is placed before the placement hears that the pool holds it, as a
-// server's is.
-void TieredEngine::store(ContextId id, double from_s, bool pooled) {
+// It is placed before the placement hears that the pool holds it, as a server's is.
+void TieredEngine::store(ContextId id, bool pooled) {
   add(id, std::nullopt);
   state_.place(*prefixes_[id].slot);
   const Candidate chosen = placed(id);
@@ -275,7 +265,7 @@ void TieredEngine::store(ContextId id, double from_s, bool pooled) {
   if (chosen.tier == kDropped || (left_out && chosen.tier == lowest())) {
     forget(id);
   } else {
-    const bool there = left_out || (shared_ && !shared_->put(id, from_s, full_bytes(id)));
+    const bool there = left_out || (shared_ && !shared_->put(id, full_bytes(id)));
     if (chosen.tier != lowest() || !there) write(chosen.tier, chosen.bytes);
     if (chosen.tier == lowest()) {
       set_copy(id, chosen.method == kFullMethod);
@@ -317,13 +307,13 @@ void TieredEngine::start_move(PlacementSlot, const PlacedPrefix& prefix, const C
   if (to.tier == kDropped || !has_source(id, to)) changed_.push_back(id);
   const bool cut_in_place = to.tier == from.tier && to.method == from.method && to.bytes <= from.bytes;
   if (to.tier == kDropped || cut_in_place) return;
-  if (is_shared(from.tier) && !shared_->expects(id)) {
+  if (is_shared(from.tier) && !shared_->has(id)) {
     prefixes_[id].missed = true;
     changed_.push_back(id);
     return;
   }
   if (to.tier == lowest() && to.method == kFullMethod) {
-    const bool lies_there = shared_ ? !shared_->put(id, now_s_, full_bytes(id)) : prefixes_[id].has_copy;
+    const bool lies_there = shared_ ? !shared_->put(id, full_bytes(id)) : prefixes_[id].has_copy;
     set_copy(id, true);
     if (lies_there) return;
   }

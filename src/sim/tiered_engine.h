@@ -48,23 +48,21 @@ class TieredEngine final : public PlacementBackend {
   TieredEngine(const Contexts& contexts, const TieredOptions& options, const TieredSetup& setup,
                SharedStore* shared = nullptr);
 
-  // A request with this prompt begins, at a time that never goes back, and is served.
-  Served serve(const Prompt& prompt, double now_s);
   // How many of these contexts, which lie in the engine's own pool as the parts say, a request takes from there: none
   // from the first lossy one on where loading or computing them anew takes less than they lose.
   std::size_t pooled_that_pay(std::span<const ContextId> path, std::span<const Served::Part> pooled, double now_s,
                               const Waits& waits) const;
-  // The same in two: what a request would be served from. The first of its contexts lie in the engine's own pool, as
-  // these say.
+  // A request begins, at a time that never goes back: what it is served from. The first of its contexts lie in the
+  // engine's own pool, as these say.
   Served look_up(const Prompt& prompt, double now_s, std::span<const Served::Part> pooled = {},
                  const Waits& waits = {});
-  // It was served so: what was computed is stored. Bytes by tier that moves read for that. The first of its contexts
-  // lie in the engine's own pool from now on, as these say.
+  // It was served so, and has its first token: what was computed is stored, and found from now on. Bytes by tier that
+  // moves read for that. The first of its contexts lie in the engine's own pool from now on, as these say.
   std::vector<std::uint64_t> finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted,
-                                    std::span<const Served::Part> pooled);
+                                    std::span<const Served::Part> pooled = {});
   // The engine's own pool holds a context no more.
   void evicted(ContextId id, double now_s);
-  // What `serve` would answer now.
+  // Seconds that a request would take that begins now.
   double estimate_s(const Prompt& prompt, double now_s) const;
   // Tokens at the beginning that lie in tiers of its own.
   std::uint64_t private_tokens(std::span<const ContextId> path) const;
@@ -98,7 +96,7 @@ class TieredEngine final : public PlacementBackend {
   bool keeps_everything() const;
   bool is_shared(std::uint32_t tier) const { return shared_ && tier == lowest(); }
   // The shared store evicted it, though it is placed there.
-  bool vanished(ContextId id) const { return is_shared(placed(id).tier) && !shared_->expects(id); }
+  bool vanished(ContextId id) const { return is_shared(placed(id).tier) && !shared_->has(id); }
   std::uint64_t full_bytes(ContextId id) const {
     return contexts_.all()[id].tokens * options_.hardware.kv_bytes_per_token;
   }
@@ -119,12 +117,11 @@ class TieredEngine final : public PlacementBackend {
 
   void discover(std::span<const ContextId> path);
   void count(std::span<const ContextId> path, const Served& served);
-  void keep(std::span<const ContextId> path, const Served& served, double stored_at_s,
-            std::span<const Served::Part> pooled);
+  void keep(std::span<const ContextId> path, const Served& served, std::span<const Served::Part> pooled);
   // Those from the first that are loaded rather than computed, one after another.
   Reads reads_of(std::span<const ContextId> path, double at_s, const Waits& waits) const;
   std::vector<Read> reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;
-  void store(ContextId id, double from_s, bool pooled);
+  void store(ContextId id, bool pooled);
   void copy(ContextId id);
   void set_copy(ContextId id, bool has_copy);
   void add(ContextId id, const std::optional<Candidate>& current);

@@ -15,7 +15,7 @@ TieredEngine::Reads TieredEngine::reads_of(std::span<const ContextId> path, doub
   double read_s = 0, transferred_s = 0, decoded_s = 0, lost_s = 0;
   for (const ContextId id : path) {
     const bool others = !prefixes_[id].slot;
-    if (others ? !(shared_ && shared_->has(id, at_s)) : vanished(id)) break;
+    if (others ? !(shared_ && shared_->has(id)) : vanished(id)) break;
     if (reads.empty()) {
       reads.reserve(path.size());
       loads.reserve(path.size());

@@ -212,11 +212,12 @@ TEST_F(SimulateCommand, QualitiesAreKnownOrExpectedAsAServerDoes) {
                        "\n",
                        agreement);
   };
-  const auto made = file("slow.json", R"({"kv_bytes_per_token": 100, "prefill_s_per_token": 1, "prefill_s_per_pair": 0,
-      "tiers": [{"name": "memory", "bytes": 1000000000, "latency_s": 0, "read_bytes_per_s": 1000}]})");
+  const auto made =
+      file("slow.json", R"({"kv_bytes_per_token": 100, "prefill_s_per_token": 0.001, "prefill_s_per_pair": 0,
+      "tiers": [{"name": "memory", "bytes": 1000000000, "latency_s": 0, "read_bytes_per_s": 1000000}]})");
   const auto quality = [&](const std::string& profiles, const std::string& qualities) {
     const Outcome outcome =
-        run({"simulate", "tiers", "--trace", branches_, "--emulate", made, "--planner", "shale", "--alpha", "10",
+        run({"simulate", "tiers", "--trace", branches_, "--emulate", made, "--planner", "shale", "--alpha", "0.3",
              "--profiles", file("profiles.jsonl", profiles), "--qualities", qualities, "--json"});
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     return outcome.objects().at(0)["quality"].get<double>();

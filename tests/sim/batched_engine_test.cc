@@ -30,6 +30,11 @@ TieredResult batched(const Trace& trace, const TieredOptions& options) {
   return result.value_or(TieredResult{});
 }
 
+// A request, in no time.
+void serve(TieredEngine& engine, const Prompt& prompt, double now_s) {
+  engine.finish(prompt.path, engine.look_up(prompt, now_s), now_s, true);
+}
+
 TEST(BatchedEngine, AStepTakesWhatItComputes) {
   Hardware hardware = plain_engine();
   hardware.step_s = 10;
@@ -105,7 +110,7 @@ TEST(BatchedEngine, WhatThePoolHoldsLossyIsPassedOverWhereItLosesMoreThanATierTa
     TieredEngine engine(contexts, options, *setup);
     const std::vector<Served::Part> lossy = {{.quality = 0.5, .expected = 0.5, .exact = false}}, exact = {{}};
     EXPECT_EQ(engine.pooled_that_pay(prompt.path, lossy, 0, {}), alpha == 90 ? 0u : 1u) << "nothing is stored";
-    engine.serve(prompt, 0);
+    serve(engine, prompt, 0);
     EXPECT_EQ(engine.pooled_that_pay(prompt.path, lossy, 100, {}), alpha == 30 ? 1u : 0u);
     EXPECT_EQ(engine.pooled_that_pay(prompt.path, exact, 100, {}), 1u);
   }
@@ -125,8 +130,8 @@ TEST(BatchedEngine, WhatAnotherComputedMeanwhileDoesNotRiseBesideThePool) {
   ASSERT_TRUE(setup);
   for (const bool exact : {false, true}) {
     TieredEngine engine(contexts, options, *setup);
-    for (int i = 0; i < 3; ++i) engine.serve(first, 0);
-    engine.serve(second, 0);
+    for (int i = 0; i < 3; ++i) serve(engine, first, 0);
+    serve(engine, second, 0);
     const std::vector<Served::Part> found = {{.quality = 0.75, .exact = false}}, now = {{.exact = exact}};
     const Served served = engine.look_up(second, 0, found);
     const auto written = engine.counts().bytes_written;

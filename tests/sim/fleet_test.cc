@@ -107,6 +107,31 @@ TEST(SimulateFleet, AShortPromptNeedNotWaitForALongOne) {
   EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (1 + 1.3 + 2.9 + 4) / 4, 1e-9);
 }
 
+// Computing one takes a second, and the second computes from 1 to 2 what the third asks for.
+TEST(SimulateFleet, NobodyFindsWhatIsNotComputedYet) {
+  const Trace trace =
+      make_trace({{.arrival_s = 0, .ids = {1}}, {.arrival_s = 0.1, .ids = {2}}, {.arrival_s = 0.2, .ids = {2}}}, 100);
+  for (const EngineScheduling scheduling : {EngineScheduling::kFcfs, EngineScheduling::kSrpt}) {
+    FleetOptions options = fleet(1, FleetRouter::kEvents, 1'000'000);
+    options.scheduling = scheduling;
+    const FleetResult result = run(trace, options);
+    EXPECT_EQ(result.all.tokens_computed, 200u);
+    EXPECT_NEAR(result.all.ttft_mean_s, (1 + 1.9 + 1.8 + 1e-4 + 1e-3) / 3, 1e-9) << "the third loads what it computed";
+    options.engine.servers = 3;
+    EXPECT_EQ(run(trace, options).all.tokens_computed, 300u) << "together";
+  }
+}
+
+// Of 3 s before the first has its first token, and of none then: it goes before one of 2 s.
+TEST(SimulateFleet, WhatAnotherComputedMeanwhileMakesAShorterOne) {
+  const Trace trace = make_trace(
+      {{.arrival_s = 0, .ids = {1, 2, 3}}, {.arrival_s = 0.1, .ids = {4, 5}}, {.arrival_s = 0.2, .ids = {1, 2, 3}}},
+      100);
+  FleetOptions options = fleet(1, FleetRouter::kEvents, 1'000'000);
+  options.scheduling = EngineScheduling::kSrpt;
+  EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (3 + 4.9 + 2.8) / 3, 3e-3);
+}
+
 // They arrive together: the longer one has begun no step.
 TEST(SimulateFleet, AShorterOneThatArrivesAtTheSameTimeIsFirst) {
   const Trace trace = make_trace({{.arrival_s = 5.1, .ids = {1, 2, 3, 4}}, {.arrival_s = 5.1, .ids = {5}}}, 100);

@@ -54,7 +54,7 @@ TEST(Contexts, CountTheTokensOfAPartialBlock) {
 }
 
 TEST(SimulateTiers, LoadsWhatItStoredAndComputesTheRest) {
-  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2, 3}}}, 4);
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 9, .ids = {1, 2, 3}}}, 4);
   const TieredResult result = run(trace, {.hardware = machine(kUnlimited), .planner = "lru"});
   EXPECT_EQ(result.tokens, 20);
   EXPECT_EQ(result.tokens_computed, 12);
@@ -65,9 +65,23 @@ TEST(SimulateTiers, LoadsWhatItStoredAndComputesTheRest) {
   EXPECT_DOUBLE_EQ(result.quality, 1);
 }
 
+// The first takes eight seconds.
+TEST(SimulateTiers, WhatIsStillComputedIsNotFound) {
+  for (const std::uint32_t servers : {0u, 2u}) {
+    for (const double arrival_s : {0.0, 1.0, 7.9, 8.0}) {
+      const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = arrival_s, .ids = {1, 2, 3}}}, 4);
+      const TieredResult result = run(trace, {.hardware = machine(kUnlimited), .planner = "lru", .servers = servers});
+      const bool there = arrival_s == 8;
+      EXPECT_EQ(result.tokens_loaded[0], there ? 8u : 0u) << arrival_s;
+      EXPECT_DOUBLE_EQ(result.ttft_mean_s, (8 + (there ? 0.001 + 0.08 + 4 : 12)) / 2) << arrival_s;
+      EXPECT_EQ(result.bytes_written[0], 1'200u) << "each context once";
+    }
+  }
+}
+
 TEST(SimulateTiers, ComputesWhatIsInNoBlock) {
   Trace trace =
-      make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2}}, {.arrival_s = 2, .ids = {}}}, 4);
+      make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 10, .ids = {1, 2}}, {.arrival_s = 20, .ids = {}}}, 4);
   trace.requests[1].input_tokens = 11;
   trace.requests[2].input_tokens = 2;
   const TieredResult result = run(trace, {.hardware = machine(kUnlimited), .planner = "lru"});
@@ -80,7 +94,7 @@ TEST(SimulateTiers, LoadsWhatIsDearWhereMoreFollows) {
   Hardware slow = machine(kUnlimited);
   for (SimulatedTier& tier : slow.tiers) tier.latency_s = 5;
   const Trace trace = make_trace(
-      {{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 3}}, {.arrival_s = 2, .ids = {1, 2}}}, 4);
+      {{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 10, .ids = {1, 3}}, {.arrival_s = 20, .ids = {1, 2}}}, 4);
   const TieredResult result = run(trace, {.hardware = slow, .planner = "lru"});
   EXPECT_EQ(result.tokens_loaded, (std::vector<std::uint64_t>{8, 0}))
       << "five seconds are more than the first four tokens take, and less than all eight";
@@ -126,7 +140,7 @@ Trace whole_documents(unsigned requests) {
   std::vector<MadeRequest> made;
   for (unsigned i = 0; i < requests; ++i) {
     const int document = static_cast<int>(std::min(i * 7 % 12, i * 5 % 11));
-    made.push_back({.arrival_s = i / 3.0, .ids = std::vector<int>(1 + document % 9, document)});
+    made.push_back({.arrival_s = i * 40.0, .ids = std::vector<int>(1 + document % 9, document)});
   }
   return make_trace(made);
 }
@@ -142,7 +156,7 @@ TEST(SimulateTiers, AQualityWorthMoreThanAnyTimeIsKept) {
 }
 
 TEST(SimulateTiers, PlannersGoByTheExpectedQualityAndAnswersHaveTheirOwn) {
-  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2}}}, 4);
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 10, .ids = {1, 2}}}, 4);
   const auto at = [&](double quality, double expected) {
     return run(trace, {.hardware = machine(0, 10'000),
                        .profiles = {{{"tough", 1, 0.25, quality, 0, expected}}},
@@ -157,7 +171,7 @@ TEST(SimulateTiers, PlannersGoByTheExpectedQualityAndAnswersHaveTheirOwn) {
 
 // As on the server: where the lowest tier is not bounded, compressing there would free nothing.
 TEST(SimulateTiers, OnlyABoundedLowestTierHoldsLossyForms) {
-  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2}}}, 4);
+  const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 10, .ids = {1, 2}}}, 4);
   TieredOptions options{.hardware = machine(0), .profiles = {{{"tough", 1, 0.25, 0.99, 0}}}, .planner = "shale"};
   EXPECT_EQ(run(trace, options).bytes_read[1], 800u);
   EXPECT_DOUBLE_EQ(run(trace, options).quality, 1);
@@ -173,7 +187,7 @@ TEST(SimulateTiers, OnlyABoundedLowestTierHoldsLossyForms) {
 using Bytes = std::vector<std::uint64_t>;
 
 // There is room for one of them in memory.
-Trace two_documents() { return make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {3, 4}}}, 4); }
+Trace two_documents() { return make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 10, .ids = {3, 4}}}, 4); }
 
 TEST(SimulateTiers, WhatHasACopyBelowGoesThereForNothing) {
   const TieredResult result = run(two_documents(), {.hardware = machine(800), .planner = "lru"});
@@ -198,10 +212,10 @@ TEST(SimulateTiers, CopiesAreWrittenWhereABoundedLowestTierHasRoom) {
 // The second goes down in place of the first's copy, and the first then has to be written again.
 TEST(SimulateTiers, ACopyThatWasDroppedDoesNotComeBack) {
   const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}},
-                                  {.arrival_s = 1, .ids = {3, 4}},
-                                  {.arrival_s = 2, .ids = {1, 2}},
-                                  {.arrival_s = 3, .ids = {5, 6}},
-                                  {.arrival_s = 4, .ids = {7, 8}}},
+                                  {.arrival_s = 10, .ids = {3, 4}},
+                                  {.arrival_s = 20, .ids = {1, 2}},
+                                  {.arrival_s = 30, .ids = {5, 6}},
+                                  {.arrival_s = 40, .ids = {7, 8}}},
                                  4);
   const TieredResult result = run(trace, {.hardware = machine(1'600, 800), .planner = "lru"});
   EXPECT_EQ(result.tokens_loaded, (Bytes{8, 0}));
@@ -212,7 +226,7 @@ TEST(SimulateTiers, ACopyThatWasDroppedDoesNotComeBack) {
 // Lossy is what was encoded, also where answers over it were as good.
 TEST(SimulateTiers, WhatIsComputedOnALossyBeginningIsNotStored) {
   const Trace trace = make_trace(
-      {{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 1, .ids = {1, 2, 3}}, {.arrival_s = 2, .ids = {1, 2, 3}}}, 4);
+      {{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 20, .ids = {1, 2, 3}}, {.arrival_s = 40, .ids = {1, 2, 3}}}, 4);
   TieredOptions options{.hardware = machine(kUnlimited),
                         .profiles = {{{"coded", 1, 0.5, 1, 0}}},
                         .planner = "fixed",
