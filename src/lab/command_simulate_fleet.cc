@@ -165,10 +165,10 @@ void add_serving_options(Command& command, SimulateFleetOptions& options) {
       .type_name("N")
       .capture_default_str();
   command
-      .add_option(
-          "--scheduling", options.scheduling,
-          "Which ones: fcfs, in order of arrival; srpt, after every step those with the shortest remaining time, "
-          "as shale serve")
+      .add_option("--scheduling", options.scheduling,
+                  "Which ones: fcfs, in order of arrival; srpt, after every step those with the shortest remaining "
+                  "time, less a quarter of their wait, "
+                  "as shale serve")
       .one_of(kEngineSchedulings)
       .type_name("NAME")
       .capture_default_str();

@@ -251,7 +251,7 @@ double BatchedEngine::compute_chunks(std::uint32_t decoding, double decode_s, do
   for (Run& run : running_) {
     if (run.answered || run.loaded_at_s > now_s_) continue;
     const double left_s = hardware.prefill_s(run.to_compute, run.known_tokens);
-    prompts.emplace_back(left_s + kSimulatedWaitWorth * request_of(run).arrival_s, &run);
+    prompts.emplace_back(simulated_turn(left_s, request_of(run).arrival_s), &run);
   }
   std::ranges::sort(prompts);
   const bool bounds = decoding > 0 && batching_.chunk_slowdown > 0;

@@ -21,10 +21,6 @@
 
 namespace shale {
 
-// As the engine's batch builder has it: prompts that came within 1 / kWaitWorth of a prompt's own computing time after
-// it may overtake it.
-inline constexpr double kSimulatedWaitWorth = 0.25;
-
 // The engine's own pool: contexts that requests use, and those that are kept for later ones, evicted by LRU.
 class SimulatedPool {
  public:

@@ -41,9 +41,8 @@ struct Seat {
   std::size_t load() const { return waiting.size() + served.size(); }
 };
 
-// Of those who wait, with srpt the one with the least of this is first.
-double turn(double remaining_s) { return remaining_s; }
-double turn(const Run& waiting) { return turn(waiting.remaining_s); }
+double turn(const Run& waiting) { return simulated_turn(waiting.remaining_s, waiting.arrival_s); }
+double turn(const Run& served, double now_s) { return simulated_turn(served.end_s - now_s, served.arrival_s); }
 
 // How long a request that is served keeps its server until the step that it is in ends.
 double rest_of_step_s(const Run& run, double now_s) {
@@ -134,7 +133,7 @@ void Fleet::end_until(double now_s) {
   }
 }
 
-// The server of a request turns to whoever needs less.
+// The server of a request turns to whoever is before it now.
 void Fleet::end_of_step(std::uint32_t index, std::vector<Run>::iterator run, double now_s) {
   Seat& seat = seats_[index];
   run->remaining_s = run->end_s - now_s;
@@ -194,7 +193,7 @@ void Fleet::turn_after_steps(std::uint32_t index, double now_s) {
   for (const Run& each : seat.waiting) first = std::min(first, turn(each));
   for (const Run& run : seat.served) {
     const double step_ends_s = now_s + rest_of_step_s(run, now_s);
-    if (first < turn(run.end_s - now_s) && step_ends_s < run.end_s) ends_.push({step_ends_s, {run.order, index}});
+    if (first < turn(run, now_s) && step_ends_s < run.end_s) ends_.push({step_ends_s, {run.order, index}});
   }
 }
 
@@ -262,11 +261,11 @@ double Fleet::first_token_s(const Seat& seat, const Prompt& prompt, double now_s
   if (!full(seat)) return estimate_s;
   double waits_s = 0;
   if (shortest_first()) {
+    const double own = simulated_turn(estimate_s, now_s);
     for (const Run& run : seat.served) {
-      const double left_s = run.end_s - now_s;
-      waits_s += turn(left_s) <= turn(estimate_s) ? left_s : rest_of_step_s(run, now_s);
+      waits_s += turn(run, now_s) <= own ? run.end_s - now_s : rest_of_step_s(run, now_s);
     }
-    for (const Run& run : seat.waiting) waits_s += turn(run) <= turn(estimate_s) ? run.remaining_s : 0;
+    for (const Run& run : seat.waiting) waits_s += turn(run) <= own ? run.remaining_s : 0;
     waits_s /= servers;
   } else {
     waits_s = std::ranges::min_element(seat.served, {}, &Run::end_s)->end_s - now_s + seat.waiting_s / servers;

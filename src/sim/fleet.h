@@ -8,9 +8,10 @@
 // Every engine serves so many requests at a time, which ones by its scheduling:
 //
 //   fcfs   in order of arrival, each to its first token
-//   srpt   those of the shortest remaining time to their first token, as `shale serve` does: what was begun goes on
-//          later where a shorter one arrives, from the end of the step that it is in. What a request finds is decided
-//          when it begins; until then its time is an estimate, made anew when another has its first token there
+//   srpt   those of the shortest remaining time to their first token, less a quarter of their wait, as `shale serve`
+//          does: what was begun goes on later where a shorter one arrives, from the end of the step that it is in. What
+//          a request finds is decided when it begins; until then its time is an estimate, made anew when another has
+//          its first token there
 //
 // A router chooses when a request arrives:
 //

@@ -35,6 +35,11 @@ struct Served {
   double seconds = 0;  // one after another: transfers, decoding, computing
 };
 
+// As the engine's batch builder has it: only prompts that came within 1 / kSimulatedWaitWorth of a prompt's own
+// computing time after it may overtake it. The one with the least of this is first.
+inline constexpr double kSimulatedWaitWorth = 0.25;
+inline double simulated_turn(double left_s, double arrival_s) { return left_s + kSimulatedWaitWorth * arrival_s; }
+
 // What a request finds before it when it begins.
 struct Waits {
   std::vector<double> tiers_s;  // of reads, by tier, which read beside one another; none: one after another, at once

@@ -132,6 +132,17 @@ TEST(SimulateFleet, WhatAnotherComputedMeanwhileMakesAShorterOne) {
   EXPECT_NEAR(run(trace, options).all.ttft_mean_s, (3 + 4.9 + 2.8) / 3, 3e-3);
 }
 
+// A prompt of 10 s, and one of 1 s each second: it is overtaken for 36 s, (10 - 1) / 0.25, as on a server.
+TEST(SimulateFleet, ALongPromptIsNotOvertakenForEver) {
+  std::vector<MadeRequest> requests = {{.arrival_s = 0, .ids = {0}}, {.arrival_s = 0, .ids = std::vector<int>(10, 1)}};
+  for (int i = 1; i <= 97; ++i) requests.push_back({.arrival_s = i * 1.0, .ids = {i + 1}});
+  FleetOptions options = fleet(1, FleetRouter::kEvents);
+  options.scheduling = EngineScheduling::kSrpt;
+  const FleetResult result = run(make_trace(requests, 100), options);
+  EXPECT_NEAR(result.all.ttft.p99, 37 + 10, 1);
+  EXPECT_NEAR(result.all.ttft.p50, 11, 1) << "and then all wait for it";
+}
+
 // They arrive together: the longer one has begun no step.
 TEST(SimulateFleet, AShorterOneThatArrivesAtTheSameTimeIsFirst) {
   const Trace trace = make_trace({{.arrival_s = 5.1, .ids = {1, 2, 3, 4}}, {.arrival_s = 5.1, .ids = {5}}}, 100);
