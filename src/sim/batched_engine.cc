@@ -226,11 +226,10 @@ bool BatchedEngine::step() {
   for (Run& run : running_) {
     if (run.to_compute == 0 && !run.answered) first_token(run);
   }
-  std::erase_if(running_, [&](const Run& run) {
-    const bool done = run.answer_left == 0;
-    if (done) pool_.end(std::span(run.prompt.path).first(run.cached), run.reserved_bytes);
-    return done;
-  });
+  for (Run& run : running_) {
+    if (run.answer_left == 0) last_token(run);
+  }
+  std::erase_if(running_, [](const Run& run) { return run.answer_left == 0; });
   return true;
 }
 
@@ -283,13 +282,27 @@ void BatchedEngine::first_token(Run& run) {
   --run.answer_left;
   const bool counted = run.request >= options_.warm_requests;
   run.cached = pool_.insert(run.prompt.path, run.cached, run.served, run.reserved_bytes);
-  const std::vector<std::uint64_t> moved =
-      engine_.finish(run.prompt.path, run.served, now_s_, counted, pool_.find(run.prompt.path));
-  for (std::size_t tier = 0; tier < moved.size(); ++tier) {
-    read(tier, static_cast<double>(moved[tier]) / options_.hardware.tiers[tier].read_bytes_per_s);
-  }
+  read_for_moves(engine_.finish(run.prompt.path, run.served, now_s_, counted, pool_.find(run.prompt.path)));
   if (counted) ttfts_.push_back(now_s_ - request_of(run).arrival_s);
   for (Run& other : running_) look_again(other);
+}
+
+// What was said is computed, too.
+void BatchedEngine::last_token(Run& run) {
+  std::vector<ContextId> held = run.prompt.path;
+  if (run.served.exact()) {
+    held.insert(held.end(), run.prompt.answer.begin(), run.prompt.answer.end());
+    run.served.parts.resize(held.size());
+    run.cached = pool_.insert(held, run.cached, run.served, run.reserved_bytes);
+    read_for_moves(engine_.answered(run.prompt, run.served, now_s_, run.cached == held.size()));
+  }
+  pool_.end(std::span(held).first(run.cached), run.reserved_bytes);
+}
+
+void BatchedEngine::read_for_moves(std::span<const std::uint64_t> bytes) {
+  for (std::size_t tier = 0; tier < bytes.size(); ++tier) {
+    read(tier, static_cast<double>(bytes[tier]) / options_.hardware.tiers[tier].read_bytes_per_s);
+  }
 }
 
 double BatchedEngine::next_event_s() const {

@@ -103,6 +103,8 @@ class BatchedEngine {
   double gap_s(double decode_s) const { return std::max(batching_.chunk_slowdown * decode_s, batching_.chunk_step_s); }
   double compute_chunks(std::uint32_t decoding, double decode_s, double loading_s);
   void first_token(Run& run);
+  void last_token(Run& run);
+  void read_for_moves(std::span<const std::uint64_t> bytes);
   double next_event_s() const;
 
   const Trace& trace_;

@@ -1,7 +1,6 @@
 #include "sim/contexts.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace shale {
 
@@ -13,6 +12,7 @@ Contexts::Contexts(const Trace& trace) : of_block_(trace.unique_blocks(), kNoCon
     if (parent != kNoBlock && followers[parent] < 2) ++followers[parent];
   }
   for (const TraceRequest& request : trace.requests) {
+    if (request.output_blocks > 0) ends[trace.conversation(request).back()] = 1;
     if (request.prompt_blocks == 0) continue;
     const BlockId last = trace.prompt(request).back();
     ends[last] = 1;
@@ -38,16 +38,26 @@ Contexts::Contexts(const Trace& trace) : of_block_(trace.unique_blocks(), kNoCon
   }
 }
 
-Prompt Contexts::prompt(const Trace& trace, const TraceRequest& request) const {
+std::vector<ContextId> Contexts::path(std::span<const BlockId> blocks) const {
   std::vector<ContextId> path;
-  std::uint64_t named = 0;
-  ContextId id = request.prompt_blocks > 0 ? of_block_[trace.prompt(request).back()] : kNoContext;
-  for (; id != kNoContext; id = contexts_[id].parent) {
+  for (ContextId id = blocks.empty() ? kNoContext : of_block_[blocks.back()]; id != kNoContext;
+       id = contexts_[id].parent) {
     path.push_back(id);
-    named += contexts_[id].tokens;
   }
   std::ranges::reverse(path);
-  return {std::move(path), std::max<std::uint64_t>(request.input_tokens, named) - named};
+  return path;
+}
+
+Prompt Contexts::prompt(const Trace& trace, const TraceRequest& request) const {
+  Prompt prompt{.path = path(trace.prompt(request))};
+  std::uint64_t named = 0;
+  for (const ContextId id : prompt.path) named += contexts_[id].tokens;
+  prompt.unnamed_tokens = std::max<std::uint64_t>(request.input_tokens, named) - named;
+  if (request.output_blocks > 0) {
+    const std::vector<ContextId> all = path(trace.conversation(request));
+    prompt.answer.assign(all.begin() + static_cast<std::ptrdiff_t>(prompt.path.size()), all.end());
+  }
+  return prompt;
 }
 
 }  // namespace shale

@@ -1,6 +1,6 @@
-// A trace's prompts cut into contexts: runs of blocks that no prompt enters, leaves or ends inside. They are the edges
-// of the radix tree of all prompts, and stand for the prefixes that a cache of whole contexts stores: a system prompt,
-// a document, a chat's next turn. The cut knows the whole trace; what is stored and found does not.
+// A trace's prompts and answers cut into contexts: runs of blocks that none of them enters, leaves or ends inside. They
+// are the edges of the radix tree of all, and stand for the prefixes that a cache of whole contexts stores: a system
+// prompt, a document, a chat's next turn. The cut knows the whole trace; what is stored and found does not.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@ struct Context {
 struct Prompt {
   std::vector<ContextId> path;
   std::uint64_t unnamed_tokens = 0;
+  std::vector<ContextId> answer = {};  // behind the path, where the trace tells its blocks
 };
 
 class Contexts {
@@ -34,6 +35,8 @@ class Contexts {
   Prompt prompt(const Trace& trace, const TraceRequest& request) const;
 
  private:
+  std::vector<ContextId> path(std::span<const BlockId> blocks) const;
+
   std::vector<Context> contexts_;
   std::vector<ContextId> of_block_;  // by BlockId
 };

@@ -35,8 +35,11 @@ class Servers {
     return served_.emplace(end, Run{std::move(prompt), std::move(served), counted}).first->second.served;
   }
   void finish_first() {
-    const auto run = served_.extract(served_.begin());
-    engine_.finish(run.mapped().prompt.path, run.mapped().served, run.key().first, run.mapped().counted);
+    const auto node = served_.extract(served_.begin());
+    const double end_s = node.key().first;
+    const auto& [prompt, served, counted] = node.mapped();
+    engine_.finish(prompt.path, served, end_s, counted);
+    engine_.answered(prompt, served, end_s);
   }
   void finish_until(double now_s) {
     while (busy() > 0 && first_end_s() <= now_s) finish_first();

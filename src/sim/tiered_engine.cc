@@ -210,11 +210,32 @@ std::vector<std::uint64_t> TieredEngine::finish(std::span<const ContextId> path,
                                                 bool counted, std::span<const Served::Part> pooled) {
   now_s_ = now_s;
   if (counted) count(path, served);
-  const std::vector<std::uint64_t> before = result_.bytes_read;
+  std::vector<std::uint64_t> before = result_.bytes_read;
   keep(path, served, pooled);
-  std::vector<std::uint64_t> moved = result_.bytes_read;
-  std::ranges::transform(moved, before, moved.begin(), std::minus<>());
-  return moved;
+  return read_since(std::move(before));
+}
+
+std::vector<std::uint64_t> TieredEngine::answered(const Prompt& prompt, const Served& served, double now_s,
+                                                  bool pooled) {
+  now_s_ = now_s;
+  std::vector<std::uint64_t> before = result_.bytes_read;
+  if (prompt.answer.empty() || !served.exact()) return std::vector<std::uint64_t>(tiers().size());
+  for (const ContextId id : prompt.answer) {
+    const ContextId parent = contexts_.all()[id].parent;
+    if (parent != kNoContext && !prefixes_[parent].slot) break;  // it could not be found again
+    if (!prefixes_[id].slot) {
+      store(id, pooled);
+    } else if (pooled) {
+      state_.in_pool(*prefixes_[id].slot, 1, now_s_);
+    }
+  }
+  settle();
+  return read_since(std::move(before));
+}
+
+std::vector<std::uint64_t> TieredEngine::read_since(std::vector<std::uint64_t> before) const {
+  std::ranges::transform(result_.bytes_read, before, before.begin(), std::minus<>());
+  return before;
 }
 
 void TieredEngine::evicted(ContextId id, double now_s) {
@@ -223,12 +244,12 @@ void TieredEngine::evicted(ContextId id, double now_s) {
 
 // What was computed can be stored, unless anything before it is lossy, as in Cache::store.
 void TieredEngine::keep(std::span<const ContextId> path, const Served& served, std::span<const Served::Part> pooled) {
-  const bool exact = std::ranges::all_of(served.parts, &Served::Part::exact);
   for (std::size_t i = 0; i < path.size(); ++i) {
     const auto& slot = prefixes_[path[i]].slot;
     if (slot) state_.access(*slot, now_s_);
     if (slot && i < pooled.size()) state_.in_pool(*slot, 1, now_s_, false, !pooled[i].exact);
   }
+  const bool exact = served.exact();
   for (std::size_t i = 0; exact && i < path.size(); ++i) {
     if (prefixes_[path[i]].slot) {
       const bool computed = i >= served.pooled && !served.parts[i].tier;
@@ -241,6 +262,10 @@ void TieredEngine::keep(std::span<const ContextId> path, const Served& served, s
     store(path[i], i < pooled.size());
     if (!prefixes_[path[i]].slot) break;  // what follows could not be found again
   }
+  settle();
+}
+
+void TieredEngine::settle() {
   catch_up();
   if (!shared_ || !shared_->behind(now_s_)) state_.settle();
   catch_up();

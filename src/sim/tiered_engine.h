@@ -3,6 +3,7 @@
 // each request. Private to the room.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,6 +34,8 @@ struct Served {
   double decode_s = 0;
   std::uint64_t computed_tokens = 0;
   double seconds = 0;  // one after another: transfers, decoding, computing
+
+  bool exact() const { return std::ranges::all_of(parts, &Part::exact); }
 };
 
 // As the engine's batch builder has it: only prompts that came within 1 / kSimulatedWaitWorth of a prompt's own
@@ -65,6 +68,9 @@ class TieredEngine final : public PlacementBackend {
   // moves read for that. The first of its contexts lie in the engine's own pool from now on, as these say.
   std::vector<std::uint64_t> finish(std::span<const ContextId> path, const Served& served, double now_s, bool counted,
                                     std::span<const Served::Part> pooled = {});
+  // Its answer is complete: what was said is stored behind the prompt, as in Storing::answer_done. `pooled`: the
+  // engine's own pool holds all of it.
+  std::vector<std::uint64_t> answered(const Prompt& prompt, const Served& served, double now_s, bool pooled = false);
   // The engine's own pool holds a context no more.
   void evicted(ContextId id, double now_s);
   // Seconds that a request would take that begins now.
@@ -127,6 +133,8 @@ class TieredEngine final : public PlacementBackend {
   Reads reads_of(std::span<const ContextId> path, double at_s, const Waits& waits) const;
   std::vector<Read> reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;
   void store(ContextId id, bool pooled);
+  void settle();
+  std::vector<std::uint64_t> read_since(std::vector<std::uint64_t> before) const;
   void copy(ContextId id);
   void set_copy(ContextId id, bool has_copy);
   void add(ContextId id, const std::optional<Candidate>& current);

@@ -270,6 +270,29 @@ TEST(BatchedEngine, WhatThePoolHoldsIsFoundThere) {
   EXPECT_EQ(result.tokens_loaded[0], 0u);
 }
 
+TEST(BatchedEngine, WhatWasSaidIsFoundByTheNextTurn) {
+  const Trace trace = make_trace({{.ids = {1, 2, 3}, .output_tokens = 4, .output_blocks = 1},
+                                  {.arrival_s = 100, .ids = {1, 2, 3}},
+                                  {.arrival_s = 200, .ids = {4, 5}},
+                                  {.arrival_s = 300, .ids = {1, 2, 3, 6}}});
+  for (const std::uint64_t pool_bytes : {0, 16, 100}) {
+    const TieredResult result = batched(trace, with_batching(plain_engine(), {.pool_bytes = pool_bytes}));
+    EXPECT_EQ(result.tokens_computed, 8u + 0 + 8 + 4) << pool_bytes;
+    EXPECT_EQ(result.tokens_pooled, pool_bytes == 0 ? 0u : pool_bytes == 16 ? 12u + 8 : 24u);
+    EXPECT_EQ(result.tokens_pooled + result.tokens_loaded[0], 24u);
+    EXPECT_EQ(result.bytes_written[0], 12u + 8 + 4) << "each once";
+  }
+}
+
+TEST(BatchedEngine, AnAnswerIsFoundOnceItIsComplete) {
+  Hardware hardware = plain_engine();
+  hardware.decode_s_per_sequence = 10;
+  const Trace trace = make_trace({{.ids = {1, 2}, .output_tokens = 5, .output_blocks = 1},
+                                  {.arrival_s = 20, .ids = {1, 2}},
+                                  {.arrival_s = 100, .ids = {1, 2}}});
+  EXPECT_EQ(batched(trace, with_batching(hardware, {.pool_bytes = 100})).tokens_computed, 4u + 4 + 0);
+}
+
 TEST(BatchedEngine, ThePoolDropsWhatWasUsedLongestAgo) {
   const auto ask = [](double arrival_s, int document) {
     return MadeRequest{.arrival_s = arrival_s, .ids = {document}};

@@ -53,6 +53,17 @@ TEST(Contexts, CountTheTokensOfAPartialBlock) {
   EXPECT_EQ(sums(trace), (std::vector<std::uint64_t>{4, 1, 4}));
 }
 
+TEST(Contexts, EndWhereAnAnswerDoes) {
+  const Trace trace =
+      make_trace({{.ids = {1, 2, 3}, .output_tokens = 4, .output_blocks = 1}, {.ids = {1, 2, 3, 4}}, {.ids = {5}}}, 4);
+  const Contexts contexts(trace);
+  EXPECT_EQ(sums(trace), (std::vector<std::uint64_t>{8, 4, 4, 4}));
+  EXPECT_EQ(contexts.prompt(trace, trace.requests[0]).path, (std::vector<ContextId>{0}));
+  EXPECT_EQ(contexts.prompt(trace, trace.requests[0]).answer, (std::vector<ContextId>{1}));
+  EXPECT_EQ(contexts.prompt(trace, trace.requests[1]).path, (std::vector<ContextId>{0, 1, 2}));
+  EXPECT_TRUE(contexts.prompt(trace, trace.requests[1]).answer.empty());
+}
+
 TEST(SimulateTiers, LoadsWhatItStoredAndComputesTheRest) {
   const Trace trace = make_trace({{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 9, .ids = {1, 2, 3}}}, 4);
   const TieredResult result = run(trace, {.hardware = machine(kUnlimited), .planner = "lru"});
@@ -77,6 +88,30 @@ TEST(SimulateTiers, WhatIsStillComputedIsNotFound) {
       EXPECT_EQ(result.bytes_written[0], 1'200u) << "each context once";
     }
   }
+}
+
+TEST(SimulateTiers, WhatWasSaidIsFoundByTheNextTurn) {
+  Trace trace = make_trace(
+      {{.ids = {1, 2, 3}, .output_tokens = 7, .output_blocks = 1}, {.arrival_s = 100, .ids = {1, 2, 3, 4}}}, 4);
+  trace.requests[0].input_tokens = 9;  // one is in the answer's first block
+  for (const std::uint32_t servers : {0u, 1u}) {
+    const TieredResult result = run(trace, {.hardware = machine(kUnlimited), .planner = "lru", .servers = servers});
+    EXPECT_EQ(result.tokens, 9u + 16);
+    EXPECT_EQ(result.tokens_computed, 9u + 4);
+    EXPECT_EQ(result.bytes_written[0], 1'600u);
+  }
+}
+
+TEST(SimulateTiers, WhatWasSaidOfALossyPromptIsNotStored) {
+  const Trace trace = make_trace({{.ids = {1}},
+                                  {.arrival_s = 20, .ids = {1, 2}, .output_tokens = 4, .output_blocks = 1},
+                                  {.arrival_s = 40, .ids = {1, 2}}},
+                                 4);
+  const TieredResult result = run(trace, {.hardware = machine(kUnlimited),
+                                          .profiles = {{{"coded", 1, 0.5, 1, 0}}},
+                                          .planner = "fixed",
+                                          .fixed_method = "coded"});
+  EXPECT_EQ(result.tokens_computed, 4u + 4);
 }
 
 TEST(SimulateTiers, ComputesWhatIsInNoBlock) {
