@@ -28,12 +28,10 @@ enum class PoolNews : std::uint8_t { kHeld, kEvicted, kForgotten };
 //
 // The functions are called with the store locked, by any of its threads: they must be quick and never call the store.
 struct StorePlacement {
-  std::string planner = "shale";  // placement.h, planner_names()
-  PlannerOptions options = {};    // fixed_method_index: 0 is full, i + 1 is methods[i]
-  double alpha = 1;               // seconds per unit of quality
-  // Seconds that requests lose by a byte that rises to a faster tier, and by what is given up for it: the time that
-  // reading it, its checksum and writing it take on the cores that compute requests. A promotion has to save more.
-  double move_s_per_byte = 1e-9;
+  std::string planner = "shale";           // placement.h, planner_names()
+  PlannerOptions options = {};             // fixed_method_index: 0 is full, i + 1 is methods[i]
+  double alpha = 1;                        // seconds per unit of quality
+  double move_s_per_byte = kMoveSPerByte;  // PlacementOptions
   // Methods that extents may become, beside full. One with a scorer can be made of extents that keep its ranking
   // (StoreHints::rankings), or where its scorer reads keys and values alone.
   std::vector<Method> methods = {};

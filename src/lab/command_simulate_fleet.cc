@@ -25,6 +25,7 @@ struct SimulateFleetOptions {
   std::optional<std::uint64_t> memory_bytes, disk_bytes;
   std::uint64_t network_bytes_per_s = 0, link_bytes_per_s = 0;
   FleetOptions fleet;
+  double move_ns_per_byte = 1e9 * kMoveSPerByte;
   OutputOptions output;
 };
 
@@ -108,6 +109,7 @@ void print_fleet_row(const FleetOptions& fleet, const FleetResult& result, std::
 
 Result<FleetOptions> fleet_of(const SimulateFleetOptions& options) {
   FleetOptions fleet = options.fleet;
+  fleet.engine.move_s_per_byte = 1e-9 * options.move_ns_per_byte;
   fleet.network_bytes_per_s = static_cast<double>(options.network_bytes_per_s);
   fleet.scheduling = static_cast<EngineScheduling>(std::ranges::find(kEngineSchedulings, options.scheduling) -
                                                    kEngineSchedulings.begin());
@@ -225,6 +227,7 @@ void add_simulate_fleet(Command parent, Action& chosen) {
   command.add_option("--half-life", options->fleet.engine.half_life_s, "Of the frequency of accesses")
       .type_name("SECONDS")
       .capture_default_str();
+  add_move_cost(command, options->move_ns_per_byte);
   command.add_option("--prices", options->prices, "What things cost (docs/formats/prices.md)").type_name("FILE");
   add_trace_options(command, options->reading);
   add_output_options(command, options->output);

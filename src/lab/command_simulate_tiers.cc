@@ -25,6 +25,7 @@ struct SimulateTiersOptions {
   std::vector<std::string> planners = {"prefill", "lru", "shale"};
   std::optional<std::uint64_t> memory_bytes, disk_bytes, remote_bytes;
   TieredOptions tiered;
+  double move_ns_per_byte = 1e9 * kMoveSPerByte;
   BatchingOptions batching{.sequences_max = 0};
   OutputOptions output;
 };
@@ -174,6 +175,7 @@ void print_tiers_row(const std::string& planner, std::size_t width, bool pool, c
 
 Status run_simulate_tiers(const SimulateTiersOptions& options) {
   TieredOptions tiered = options.tiered;
+  tiered.move_s_per_byte = 1e-9 * options.move_ns_per_byte;
   if (options.batching.sequences_max > 0) tiered.batching = options.batching;
   SHALE_ASSIGN(tiered.hardware, emulated_hardware(options.hardware));
   if (tiered.batching && tiered.hardware.step_s == 0 && tiered.hardware.decode_s_per_sequence == 0) {
@@ -250,6 +252,7 @@ void add_simulate_tiers(Command parent, Action& chosen) {
   command.add_option("--half-life", options->tiered.half_life_s, "Of the frequency of accesses")
       .type_name("SECONDS")
       .capture_default_str();
+  add_move_cost(command, options->move_ns_per_byte);
   add_switch(command, "--divide-by-bytes", options->tiered.divide_by_bytes,
              "Planner shale: what loses least utility per byte that it frees is given up; off: what loses least");
   command.add_option("--servers", options->tiered.servers, "That serve one request each at a time; 0: nobody waits")

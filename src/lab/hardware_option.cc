@@ -106,4 +106,13 @@ void add_hardware_option(Command command, std::string& name_or_path) {
       .capture_default_str();
 }
 
+void add_move_cost(Command command, double& ns_per_byte) {
+  command
+      .add_option("--move-cost", ns_per_byte,
+                  "Nanoseconds that requests lose by a byte that rises to a faster tier, which has to save more; as "
+                  "a server, whose cores move it; 0: nobody's time")
+      .type_name("NS")
+      .capture_default_str();
+}
+
 }  // namespace shale

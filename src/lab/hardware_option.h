@@ -14,5 +14,7 @@ Result<Hardware> emulated_hardware(const std::string& name_or_path);
 
 // --emulate, into `name_or_path`.
 void add_hardware_option(Command command, std::string& name_or_path);
+// --move-cost, into `ns_per_byte`.
+void add_move_cost(Command command, double& ns_per_byte);
 
 }  // namespace shale

@@ -38,6 +38,10 @@
 
 namespace shale {
 
+// Of a server, as PlacementOptions::move_s_per_byte: the time that reading a byte, its checksum and writing it take on
+// the cores that compute requests.
+inline constexpr double kMoveSPerByte = 1e-9;
+
 struct PlacementOptions {
   double alpha = 1;             // seconds per unit of quality
   double half_life_s = 600;     // of the frequency of accesses; infinite: they are counted and do not decay

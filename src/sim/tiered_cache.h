@@ -27,7 +27,7 @@
 #include <string>
 #include <vector>
 
-#include "placement/placement.h"
+#include "placement/placement_state.h"
 #include "sim/hardware.h"
 #include "sim/simulate.h"
 
@@ -59,8 +59,10 @@ struct TieredOptions {
   std::string planner = "shale";
   std::string fixed_method = {};  // for `fixed` and `impress`: of the profiles
   double fixed_keep = 1;
-  double alpha = 1;             // seconds per unit of quality
-  double half_life_s = 600;     // of the frequency of accesses
+  double alpha = 1;          // seconds per unit of quality
+  double half_life_s = 600;  // of the frequency of accesses
+  // What a promotion has to save, as a server's; no request waits for one here. 0: moves take nobody's time.
+  double move_s_per_byte = kMoveSPerByte;
   bool divide_by_bytes = true;  // PlannerOptions
   std::uint64_t seed = 0;
   std::uint32_t servers = 0;  // that serve one request each at a time, in order of arrival; 0: nobody waits

@@ -26,8 +26,9 @@ TieredEngine::TieredEngine(const Contexts& contexts, const TieredOptions& option
       weighs_quality_(setup.planner->weighs_quality()),
       shared_(shared),
       prefixes_(contexts_.all().size()),
-      state_(*setup.planner, {.alpha = options.alpha, .half_life_s = options.half_life_s}, rooms(options.hardware),
-             *this),
+      state_(*setup.planner,
+             {.alpha = options.alpha, .half_life_s = options.half_life_s, .move_s_per_byte = options.move_s_per_byte},
+             rooms(options.hardware), *this),
       given_up_(options.half_life_s) {
   count_from_here();
 }

@@ -238,6 +238,27 @@ TEST(SimulateTiers, AnotherMethodIsReadAndWrittenWhereItLies) {
   EXPECT_EQ(result.bytes_written, (Bytes{800 + 400 + 400, 1'600}));
 }
 
+// Memory has room for what was asked for twice. A byte there saves 1e-10 s, so that what is asked for instead rises
+// after two accesses more where moves cost nothing, and after ten more where a byte costs 1e-9.
+TEST(SimulateTiers, WhatRisesHasToSaveWhatMovingItCosts) {
+  const auto written = [](int times, double move_s_per_byte) {
+    std::vector<MadeRequest> requests(2, {.ids = {1, 2}});
+    requests.insert(requests.end(), static_cast<std::size_t>(times), {.ids = {3, 4}});
+    for (std::size_t i = 0; i < requests.size(); ++i) requests[i].arrival_s = static_cast<double>(i);
+    Hardware hardware = machine(800);
+    hardware.prefill_s_per_token = 0.001;
+    hardware.tiers[0] = {"memory", 800, 0, 1e13, ""};
+    hardware.tiers[1] = {"remote", kUnlimited, 0, 1e10, ""};
+    return run(make_trace(requests, 4),
+               {.hardware = hardware, .planner = "shale", .half_life_s = 1e9, .move_s_per_byte = move_s_per_byte})
+        .bytes_written[0];
+  };
+  EXPECT_EQ(written(2, 0), 800u);
+  EXPECT_EQ(written(10, 0), 1'600u);
+  EXPECT_EQ(written(10, TieredOptions().move_s_per_byte), 800u);
+  EXPECT_EQ(written(20, TieredOptions().move_s_per_byte), 1'600u);
+}
+
 TEST(SimulateTiers, CopiesAreWrittenWhereABoundedLowestTierHasRoom) {
   const Trace one = make_trace({{.ids = {1, 2}}}, 4);
   EXPECT_EQ(run(one, {.hardware = machine(800, 800), .planner = "lru"}).bytes_written, (Bytes{800, 800}));
