@@ -1,5 +1,7 @@
 #include "sim/tiered_setup.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -43,6 +45,27 @@ Status check(const TieredOptions& options) {
     return wrong(fmt::format("more servers than can be simulated: at most {}", kServersMax));
   if (!(options.alpha >= 0) || !(options.half_life_s > 0))
     return wrong("α must not be negative, the half-life above 0");
+  if (!(options.move_s_per_byte >= 0)) return wrong("the cost of a move must not be negative");
+  return {};
+}
+
+// Contexts without a row of what the planner stores would be dropped, as if there were no room.
+Status check_fixed(const TieredOptions& options) {
+  if (options.fixed_method == "full" && options.fixed_keep == 1) return {};
+  if (options.profiles.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "planner {}: no profile has method '{}'", options.planner,
+                options.fixed_method);
+  }
+  for (std::size_t i = 0; i < options.profiles.size(); ++i) {
+    std::vector<double> keeps;
+    for (const CompressedForm& form : options.profiles[i]) {
+      if (form.method == options.fixed_method) keeps.push_back(form.keep);
+    }
+    if (std::ranges::find(keeps, options.fixed_keep) != keeps.end()) continue;
+    return fail(ErrorCode::kInvalidArgument, "planner {}: profile {} has no row of method '{}' at keep {}{}",
+                options.planner, i + 1, options.fixed_method, options.fixed_keep,
+                keeps.empty() ? "" : fmt::format("; it has {}", fmt::join(keeps, ", ")));
+  }
   return {};
 }
 
@@ -58,11 +81,8 @@ Result<TieredSetup> TieredSetup::make(const TieredOptions& options) {
   }
   PlannerOptions planner_options{.divide_by_bytes = options.divide_by_bytes, .fixed_keep = options.fixed_keep};
   if (options.planner == "fixed" || options.planner == "impress") {
+    SHALE_TRY(check_fixed(options));
     const auto found = std::ranges::find(setup.methods, options.fixed_method);
-    if (found == setup.methods.end()) {
-      return fail(ErrorCode::kInvalidArgument, "planner {}: no profile has method '{}'", options.planner,
-                  options.fixed_method);
-    }
     planner_options.fixed_method_index = static_cast<std::uint32_t>(found - setup.methods.begin());
   }
   SHALE_ASSIGN(setup.planner, make_planner(options.planner, planner_options));

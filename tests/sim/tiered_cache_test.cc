@@ -1,5 +1,6 @@
 #include "sim/tiered_cache.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -9,6 +10,8 @@
 
 namespace shale::testing {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr std::uint64_t kUnlimited = ~std::uint64_t{0};
 
@@ -157,7 +160,7 @@ TEST(SimulateTiers, AccountsForEveryToken) {
         const TieredResult result = run(trace, {.hardware = machine(3'000, remote),
                                                 .profiles = two_kinds(),
                                                 .planner = std::string(planner),
-                                                .fixed_method = "tough",
+                                                .fixed_method = planner == "impress" ? "impress" : "tough",
                                                 .fixed_keep = planner == "impress" ? 0.5 : 1,
                                                 .alpha = 5});
         EXPECT_EQ(std::accumulate(result.tokens_loaded.begin(), result.tokens_loaded.end(), result.tokens_computed),
@@ -333,6 +336,27 @@ TEST(SimulateTiers, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refused({.hardware = stuck}));
   EXPECT_FALSE(hardware_preset("none such"));
   for (const auto& name : hardware_names()) EXPECT_FALSE(refused({.hardware = *hardware_preset(name)})) << name;
+}
+
+// It would store nothing.
+TEST(SimulateTiers, AKeepThatAProfileDoesNotHaveIsRefused) {
+  const ContextProfile both = {{"m", 0.5, 0.5, 0.9, 0}, {"m", 0.25, 0.25, 0.8, 0}}, half = {{"m", 0.5, 0.5, 0.9, 0}};
+  const auto said = [&](std::vector<ContextProfile> profiles, const char* planner, double keep) {
+    const auto result = simulate_tiers(random_trace(1, 5), {.hardware = machine(1'000),
+                                                            .profiles = std::move(profiles),
+                                                            .planner = planner,
+                                                            .fixed_method = "m",
+                                                            .fixed_keep = keep});
+    return result ? std::string() : result.error().message;
+  };
+  for (const char* planner : {"fixed", "impress"}) {
+    EXPECT_EQ(said({both, both}, planner, 0.25), "");
+    EXPECT_THAT(said({both, both}, planner, 1),
+                HasSubstr("profile 1 has no row of method 'm' at keep 1; it has 0.5, 0.25"));
+    EXPECT_THAT(said({both, half}, planner, 0.25),
+                HasSubstr("profile 2 has no row of method 'm' at keep 0.25; it has 0.5"));
+    EXPECT_THAT(said({both, {}}, planner, 0.5), HasSubstr("profile 2 has no row"));
+  }
 }
 
 TEST(SimulateTiers, StopsWhenAskedTo) {
