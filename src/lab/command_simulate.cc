@@ -142,20 +142,26 @@ Status run_simulate(const SimulateOptions& options) {
 }
 
 void add_online_options(Command command, SimulateOptions& options) {
+  Option online = command
+                      .add_flag("--online", options.online,
+                                "Requests wait for a server; the scheduler chooses among all that have arrived")
+                      .group("Online")
+                      .excludes(command.option("--window"));
   const auto add_rate = [&](const char* name, double& value, const char* description) {
-    command.add_option(name, value, description).type_name("TOKENS/S").capture_default_str().group("Online");
+    command.add_option(name, value, description)
+        .type_name("TOKENS/S")
+        .capture_default_str()
+        .group("Online")
+        .needs(online);
   };
-  command
-      .add_flag("--online", options.online,
-                "Requests wait for a server; the scheduler chooses among all that have arrived")
-      .group("Online");
   add_rate("--prefill-rate", options.service.prefill_tokens_per_s, "Prompt tokens that a server computes");
   add_rate("--cached-rate", options.service.cached_tokens_per_s, "Prompt tokens whose KV is found");
   add_rate("--decode-rate", options.service.decode_tokens_per_s, "Of a request; 0: decoding keeps no server busy");
   command.add_option("--servers", options.service.servers, "That serve one request each at a time")
       .type_name("N")
       .capture_default_str()
-      .group("Online");
+      .group("Online")
+      .needs(online);
 }
 
 }  // namespace

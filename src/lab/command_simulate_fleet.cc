@@ -30,7 +30,7 @@ struct SimulateFleetOptions {
 };
 
 constexpr char kSimulateFleetFooter[] =
-    "Every engine has memory and disk of its own, and computes so many requests at a time (--servers); the remote "
+    "Every engine has memory and disk of its own, and computes so many requests at a time (--servers); the lowest "
     "tier\n"
     "is one store that all share (--share off: there is none). With --store-size it evicts what was least recently "
     "put\n"
@@ -114,14 +114,14 @@ Result<FleetOptions> fleet_of(const SimulateFleetOptions& options) {
   fleet.scheduling = static_cast<EngineScheduling>(std::ranges::find(kEngineSchedulings, options.scheduling) -
                                                    kEngineSchedulings.begin());
   SHALE_ASSIGN(fleet.engine.hardware, emulated_hardware(options.hardware));
-  if (options.memory_bytes) fleet.engine.hardware.set_capacity("memory", *options.memory_bytes);
-  if (options.disk_bytes) fleet.engine.hardware.set_capacity("disk", *options.disk_bytes);
-  if (!fleet.shares) fleet.engine.hardware.set_capacity("remote", 0);
-  for (SimulatedTier& tier : fleet.engine.hardware.tiers) {
-    if (tier.name == "remote" && options.link_bytes_per_s > 0) {
-      tier.read_bytes_per_s = static_cast<double>(options.link_bytes_per_s);
-    }
+  std::vector<SimulatedTier>& tiers = fleet.engine.hardware.tiers;
+  if (!fleet.shares) {
+    if (tiers.size() > 1 && tiers.back().capacity_bytes == kUnlimited) tiers.pop_back();
+  } else if (options.link_bytes_per_s > 0) {
+    tiers.back().read_bytes_per_s = static_cast<double>(options.link_bytes_per_s);
   }
+  if (options.memory_bytes) SHALE_TRY(fleet.engine.hardware.set_capacity("memory", *options.memory_bytes));
+  if (options.disk_bytes) SHALE_TRY(fleet.engine.hardware.set_capacity("disk", *options.disk_bytes));
   SHALE_ASSIGN(const PlannerChoice planner, parse_planner(options.planner));
   if (planner.method) {
     return fail(ErrorCode::kInvalidArgument, "planner {}: a fleet's contexts are exact; `simulate tiers` compresses",
@@ -206,11 +206,12 @@ void add_simulate_fleet(Command parent, Action& chosen) {
            "the hardware's");
   add_size(command, "--disk-size", options->disk_bytes, "Capacity of an engine's disk tier; 0: none", "the hardware's");
   add_switch(command, "--share", options->fleet.shares,
-             "The remote tier is one store that all engines share; off: none");
+             "The lowest tier is one store that all engines share; off: there is none, and an unlimited tier below an "
+             "engine's others is left out");
   add_size(command, "--store-size", options->fleet.store_bytes_max,
            "Capacity of the store, which evicts what was least recently put or read; 0: without bound", "0");
   add_size(command, "--link", options->link_bytes_per_s, "Bytes a second between an engine and the store",
-           "the hardware's remote tier's");
+           "the hardware's lowest tier's");
   add_size(command, "--network", options->network_bytes_per_s,
            "Bytes a second of all transfers from and to the store together; 0: each engine's link alone limits", "0");
   add_serving_options(command, *options);

@@ -184,9 +184,9 @@ Status run_simulate_tiers(const SimulateTiersOptions& options) {
                 "decode_s_per_sequence",
                 tiered.hardware.name);
   }
-  if (options.memory_bytes) tiered.hardware.set_capacity("memory", *options.memory_bytes);
-  if (options.disk_bytes) tiered.hardware.set_capacity("disk", *options.disk_bytes);
-  if (options.remote_bytes) tiered.hardware.set_capacity("remote", *options.remote_bytes);
+  if (options.memory_bytes) SHALE_TRY(tiered.hardware.set_capacity("memory", *options.memory_bytes));
+  if (options.disk_bytes) SHALE_TRY(tiered.hardware.set_capacity("disk", *options.disk_bytes));
+  if (options.remote_bytes) SHALE_TRY(tiered.hardware.set_capacity("remote", *options.remote_bytes));
   SHALE_ASSIGN(std::vector<MeasuredProfile> profiles, read_profiles(options.profiles));
   if (options.qualities == "expected") SHALE_TRY(expect(profiles));
   for (MeasuredProfile& profile : profiles) tiered.profiles.push_back(std::move(profile.forms));

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace shale {
@@ -45,11 +46,21 @@ std::vector<Hardware> presets() {
 
 }  // namespace
 
-void Hardware::set_capacity(std::string_view tier, std::uint64_t bytes) {
-  for (SimulatedTier& each : tiers) {
-    if (each.name == tier) each.capacity_bytes = bytes;
+Status Hardware::set_capacity(std::string_view tier, std::uint64_t bytes) {
+  const auto found = std::ranges::find(tiers, tier, &SimulatedTier::name);
+  if (found == tiers.end()) {
+    if (bytes == 0) return {};
+    std::vector<std::string_view> names;
+    for (const SimulatedTier& each : tiers) names.push_back(each.name);
+    return fail(ErrorCode::kInvalidArgument, "{} has no tier '{}' to size: there are {}", name, tier,
+                fmt::join(names, ", "));
   }
-  std::erase_if(tiers, [](const SimulatedTier& each) { return each.capacity_bytes == 0; });
+  if (bytes == 0) {
+    tiers.erase(found);
+  } else {
+    found->capacity_bytes = bytes;
+  }
+  return {};
 }
 
 std::vector<std::string> hardware_names() {

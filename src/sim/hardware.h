@@ -29,8 +29,9 @@ struct Hardware {
   // Of a forward step, beside what it computes of prompts: the step itself, and each sequence that decodes in it.
   double step_s = 0, decode_s_per_sequence = 0;
 
-  // Sizes the tier of that name, where there is one; 0: it is left out.
-  void set_capacity(std::string_view tier, std::uint64_t bytes);
+  // Sizes the tier of that name; 0: it is left out. kInvalidArgument lists the tiers there are; 0 bytes of one that is
+  // not there are no error.
+  Status set_capacity(std::string_view tier, std::uint64_t bytes);
 
   double prefill_s(std::uint64_t tokens, std::uint64_t depth) const {
     const auto n = static_cast<double>(tokens);

@@ -140,6 +140,12 @@ TEST_F(SimulateCommand, WhatIsWrongIsSaid) {
       {{"simulate", "--trace", chats_, "--blocks", "many"}, 2, "--blocks"},
       {{"simulate", "--trace", chats_, "--window", "-1"}, 2, "window"},
       {{"simulate", "--trace", chats_, "--online", "--servers", "0"}, 2, "servers"},
+      {{"simulate", "--trace", chats_, "--servers", "4"}, 2, "--online"},
+      {{"simulate", "--trace", chats_, "--prefill-rate", "8000"}, 2, "--online"},
+      {{"simulate", "--trace", chats_, "--cached-rate", "8000"}, 2, "--online"},
+      {{"simulate", "--trace", chats_, "--decode-rate", "80"}, 2, "--online"},
+      {{"simulate", "--trace", chats_, "--online", "--window", "3"}, 2, "--window"},
+      {{"simulate", "--trace", chats_, "--hybrid-length", "2"}, 2, "--hybrid-length"},
       {{"simulate", "--trace", chats_, "--blocks", "10", "--json", "--csv"}, 2, "--csv"},
       {{"simulate", "--trace", chats_, "--blocks", "10", "--svg", "/nowhere/x.svg"}, 1, "/nowhere/x.svg"},
       {{"simulate", "--trace", file("bad.jsonl", "{\"timestamp\": 0, \"hash_ids\": [1,]}\n")}, 2, "bad.jsonl:1"},
@@ -202,6 +208,35 @@ TEST_F(SimulateCommand, MeasuredHardwareIsEmulatedFromAFile) {
     EXPECT_NEAR(row["ttft_mean_seconds"].get<double>() * row["requests"].get<double>(),
                 0.01 * row["tokens_computed"].get<double>(), 1e-6);
   }
+}
+
+// The store of this file has another name than those of the presets.
+TEST_F(SimulateCommand, TiersAreSizedByTheirNamesAndTheLowestIsTheStore) {
+  const auto made = file("mine.json", R"({"kv_bytes_per_token": 100, "prefill_s_per_token": 0.01,
+      "prefill_s_per_pair": 0, "tiers": [{"name": "memory", "bytes": 1000000, "latency_s": 0, "read_bytes_per_s": 1e15},
+      {"name": "redis", "latency_s": 0, "read_bytes_per_s": 1e9}]})");
+  const auto simulated = [&](const char* command, const Words& more) {
+    Words words = {"simulate", command, "--trace", branches_, "--emulate", made, "--planner", "lru", "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  for (const char* command : {"tiers", "fleet"}) {
+    const Outcome outcome = simulated(command, {"--disk-size", "5GB"});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("mine has no tier 'disk' to size: there are memory, redis"));
+    EXPECT_EQ(simulated(command, {"--disk-size", "0"}).status, 0) << "there is none";
+  }
+  EXPECT_EQ(simulated("tiers", {"--remote-size", "5GB"}).status, 2);
+  const auto fleet = [&](const char* share, const Words& more) {
+    Words words = {"--engines", "4", "--router", "round_robin", "--share", share};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = simulated("fleet", words);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.object();
+  };
+  EXPECT_EQ(fleet("off", {})["tiers"].size(), 1u);
+  EXPECT_EQ(fleet("on", {})["tiers"].size(), 2u);
+  EXPECT_NE(fleet("on", {"--link", "1KB"})["ttft_mean_seconds"], fleet("on", {})["ttft_mean_seconds"]);
 }
 
 // On one question each both are expected near their mean.
