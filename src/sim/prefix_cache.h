@@ -29,7 +29,7 @@ class PrefixCache final : public PrefixLookup {
     std::size_t prompt_blocks = 0;      // at the start of `path`: those that are looked up
     std::uint32_t nameless_blocks = 0;  // follow the path, take room and are never asked for again
     bool last_is_partial = false;
-    std::uint32_t answer_tokens = 0;  // known when the cache decides: a request is served whole
+    std::uint32_t answer_tokens = 0;  // 0 where they are not known when the cache decides, as in the engine
     double time_s = 0;                // never goes back
   };
   // One request; returns how many of the prompt's blocks were resident.

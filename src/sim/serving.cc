@@ -40,7 +40,6 @@ PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& reque
   PrefixCache::Request wanted{.path = trace.prompt(request),
                               .prompt_blocks = request.prompt_blocks,
                               .last_is_partial = trace.last_is_partial(request),
-                              .answer_tokens = request.output_tokens,
                               .time_s = time_s};
   if (!decode) return wanted;
   const std::uint64_t tokens = std::uint64_t{request.input_tokens} + request.output_tokens;

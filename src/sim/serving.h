@@ -13,7 +13,7 @@ namespace shale {
 Status check_answers(const Trace& trace);
 
 // What the cache is asked for a request: the prompt's blocks and, with `decode`, the answer's; check_answers must hold
-// then.
+// then. How long the answer is no policy is told, as the engine's prefix tree tells none.
 PrefixCache::Request cache_request(const Trace& trace, const TraceRequest& request, bool decode, double time_s);
 
 // A request as schedulers see it; its id is its index in the trace.

@@ -10,6 +10,7 @@
 #include "paging/prefix_tree.h"
 #include "sim/made_trace.h"
 #include "sim/prefix_cache.h"
+#include "sim/simulate.h"
 
 namespace shale::testing {
 namespace {
@@ -116,6 +117,15 @@ TEST_P(EngineReplay, TheSimulatorEvictsWhatTheEngineDid) {
   ASSERT_GT(engine.evicted.size(), 500u);
   EXPECT_EQ(engine.reused, simulator.reused);
   EXPECT_EQ(engine.evicted, simulator.evicted);
+}
+
+// The engine's tree does not tell policies how long answers are.
+TEST_P(EngineReplay, ARunFindsWhatTheEngineDidHoweverLongAnswersAre) {
+  Trace trace = random_trace(6, 1500);
+  for (std::uint32_t i = 0; i < 1500; ++i) trace.requests[i].output_tokens = i % 7 < 3 ? 5 : 500 * (i % 5);
+  const auto result = simulate(trace, {.policy = std::string(GetParam()), .blocks = kCapacity, .seed = 3});
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_EQ(result->blocks_reused, run_engine(trace, GetParam()).reused);
 }
 
 }  // namespace
