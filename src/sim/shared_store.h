@@ -48,10 +48,16 @@ class SharedStore {
     return bytes_per_s_ > 0 ? std::max(busy_until_s_ - now_s, 0.0) + static_cast<double>(bytes) / bytes_per_s_ : 0;
   }
   void transfer(std::uint64_t bytes, double now_s) {
+    const double begins_s = bytes_per_s_ > 0 ? std::max(busy_until_s_, now_s) : now_s;
     busy_until_s_ = now_s + transfer_s(bytes, now_s);
-    peak_bytes_ = std::max(peak_bytes_, windows_[std::floor(now_s / kWindowS)] += bytes);
     bytes_moved_ += bytes;
     ++transfers_;
+    // The bytes pass one after another, in the windows from the first to the last.
+    const double first = std::floor(begins_s / kWindowS), last = std::floor(busy_until_s_ / kWindowS);
+    if (bytes_per_s_ == 0 || first == last) return pass(first, static_cast<double>(bytes));
+    pass(first, ((first + 1) * kWindowS - begins_s) * bytes_per_s_);
+    if (last - first > 1) peak_bytes_ = std::max(peak_bytes_, kWindowS * bytes_per_s_);
+    pass(last, (busy_until_s_ - last * kWindowS) * bytes_per_s_);
   }
 
   std::uint64_t bytes_stored() const { return bytes_stored_; }
@@ -60,7 +66,7 @@ class SharedStore {
   double busy_until_s() const { return busy_until_s_; }       // when all of them have passed
   std::uint64_t transfers() const { return transfers_; }
   // Bytes a second over the busiest ten seconds.
-  double peak_bytes_per_s() const { return static_cast<double>(peak_bytes_) / kWindowS; }
+  double peak_bytes_per_s() const { return peak_bytes_ / kWindowS; }
 
  private:
   static constexpr double kWindowS = 10, kBehindMaxS = 1;
@@ -71,6 +77,7 @@ class SharedStore {
     std::list<ContextId>::iterator place = {};  // while it is there
   };
 
+  void pass(double window, double bytes) { peak_bytes_ = std::max(peak_bytes_, windows_[window] += bytes); }
   void evict(ContextId id) {
     Kept& kept = kept_[id];
     bytes_stored_ -= kept.bytes;
@@ -84,8 +91,8 @@ class SharedStore {
   std::vector<Kept> kept_;       // by ContextId
   std::list<ContextId> recent_;  // those there, most recently put or used first
   double busy_until_s_ = 0;
-  std::map<double, std::uint64_t> windows_;  // bytes, by the window's number; a trace's times may be far apart
-  std::uint64_t peak_bytes_ = 0;             // of any
+  std::map<double, double> windows_;  // bytes, by the window's number; a trace's times may be far apart
+  double peak_bytes_ = 0;             // of any
   std::uint64_t bytes_stored_ = 0, bytes_evicted_ = 0, bytes_moved_ = 0, transfers_ = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "sim/made_trace.h"
+#include "sim/shared_store.h"
 
 namespace shale::testing {
 namespace {
@@ -288,10 +289,28 @@ TEST(SimulateFleet, ANetworkThatIsTooNarrowIsTheLimit) {
   EXPECT_GT(wide.network_peak_bytes_per_s, 0);
   options.network_bytes_per_s = wide.network_mean_bytes_per_s / 2;
   const FleetResult narrow = run(trace, options);
+  EXPECT_LE(narrow.network_peak_bytes_per_s, options.network_bytes_per_s * (1 + 1e-9));
   EXPECT_GT(narrow.network_busy, 0.3);
   EXPECT_LE(narrow.network_busy, 1);
   EXPECT_GT(narrow.all.ttft_mean_s, wide.all.ttft_mean_s);
   EXPECT_GT(narrow.all.tokens_computed, wide.all.tokens_computed);  // computing is sooner than waiting for it
+}
+
+TEST(SharedStore, ThePeakIsOfWhatPassesNotOfWhatIsAskedFor) {
+  SharedStore store(1, 100, 0);
+  for (int i = 0; i < 2; ++i) store.transfer(1'000, 0);
+  EXPECT_DOUBLE_EQ(store.peak_bytes_per_s(), 100);
+  EXPECT_DOUBLE_EQ(store.busy_until_s(), 20);
+  store.transfer(500, 46);  // 400 of them before 50
+  EXPECT_DOUBLE_EQ(store.peak_bytes_per_s(), 100);
+  SharedStore slow(1, 100, 0);
+  slow.transfer(500, 6);
+  EXPECT_DOUBLE_EQ(slow.peak_bytes_per_s(), 40);
+  slow.transfer(10'000, 15);
+  EXPECT_DOUBLE_EQ(slow.peak_bytes_per_s(), 100) << "from 20 on";
+  SharedStore unlimited(1, 0, 0);
+  for (int i = 0; i < 2; ++i) unlimited.transfer(1'000, 0);
+  EXPECT_DOUBLE_EQ(unlimited.peak_bytes_per_s(), 200);
 }
 
 TEST(SimulateFleet, TimesMayBeFarApart) {
