@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/hash.h"
+#include "trace/formats.h"
 #include "trace/synthetic.h"
 
 namespace shale {
@@ -33,8 +34,9 @@ inline Status check_length(const LengthOptions& length, std::string_view what) {
 }
 
 inline Status check_load(const LoadOptions& load) {
-  if (load.block_tokens > 0 && load.block_tokens <= kTokensMax && load.requests > 0) return {};
-  return fail(ErrorCode::kInvalidArgument, "a load has a request at least, in blocks of 1 to {} tokens", kTokensMax);
+  if (load.block_tokens > 0 && load.block_tokens <= kBlockTokensMax && load.requests > 0) return {};
+  return fail(ErrorCode::kInvalidArgument, "a load has a request at least, in blocks of 1 to {} tokens",
+              kBlockTokensMax);
 }
 
 inline Status check_popularity(std::uint64_t texts, double zipf, std::string_view what) {

@@ -228,8 +228,10 @@ TEST_F(SyntheticTest, OptionsThatMakeNoSenseAreRefused) {
   chats.summary_tokens = 1'000'000;
   EXPECT_THAT(refused(chats), HasSubstr("summary"));
   chats = {};
-  chats.load.block_tokens = 0;
-  EXPECT_THAT(refused(chats), HasSubstr("blocks"));
+  for (const std::uint32_t tokens : {0u, (1u << 20) + 1}) {
+    chats.load.block_tokens = tokens;
+    EXPECT_THAT(refused(chats), HasSubstr("blocks of 1 to 1048576 tokens")) << "no reader takes other ones";
+  }
 }
 
 class QuestionsTest : public TraceFiles {
