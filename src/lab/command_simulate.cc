@@ -28,6 +28,7 @@ struct SimulateOptions {
   std::vector<std::uint64_t> blocks;
   SimulationOptions common;
   ServiceModel service;
+  std::string hybrid_length = "depth";  // or "1"
   bool online = false, csv = false;
   std::string html, svg;
   std::uint32_t timeline_points = 0;
@@ -70,6 +71,7 @@ Result<std::vector<SimulationOptions>> runs_of(const SimulateOptions& options,
       run.policy = policy;
       run.scheduler = scheduler;
       if (options.online) run.service = options.service;
+      run.hybrid_counts_length = options.hybrid_length == "depth";
       run.timeline_points = options.timeline_points;
       if (options.draws() && run.timeline_points == 0) run.timeline_points = kTimelinePointsOfCharts;
       for (const std::uint64_t blocks : sizes) {
@@ -164,6 +166,14 @@ void add_online_options(Command command, SimulateOptions& options) {
       .needs(online);
 }
 
+void add_hybrid_length(Command command, SimulateOptions& options) {
+  command
+      .add_option("--hybrid-length", options.hybrid_length,
+                  "Policy hybrid: the length of a block is its depth in blocks, or 1")
+      .one_of({"depth", "1"})
+      .capture_default_str();
+}
+
 }  // namespace
 
 void add_simulate(Command parent, Action& chosen) {
@@ -199,6 +209,7 @@ void add_simulate(Command parent, Action& chosen) {
   command.add_option("--seed", options->common.seed, "Seed of policies that draw lots")
       .type_name("N")
       .capture_default_str();
+  add_hybrid_length(command, *options);
   command.add_option("--threads", options->threads, "Runs at once; 0: one a core").type_name("N").capture_default_str();
   add_online_options(command, *options);
   add_trace_options(command, options->reading);

@@ -85,8 +85,9 @@ Result<SimulationResult> simulate(const Trace& trace, const SimulationOptions& o
     future = next_uses_of(trace, options);
     policy = make_optimum(future);
   } else {
-    SHALE_ASSIGN(policy,
-                 make_eviction_policy(options.policy, {.capacity_blocks = options.blocks, .seed = options.seed}));
+    SHALE_ASSIGN(policy, make_eviction_policy(options.policy, {.capacity_blocks = options.blocks,
+                                                               .seed = options.seed,
+                                                               .hybrid_counts_length = options.hybrid_counts_length}));
   }
   Serving serving(trace, options, *policy, std::move(stop));
   const SchedulerOptions scheduling{options.alpha, options.beta, !options.service};

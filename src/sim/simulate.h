@@ -31,6 +31,7 @@ struct SimulationOptions {
                         // that take room and are never asked for
   double alpha = 1, beta = 1;                // of the reuse scheduler (SchedulerOptions)
   std::uint64_t seed = 0;                    // of policies that draw lots
+  bool hybrid_counts_length = true;          // EvictionOptions
   std::optional<ServiceModel> service = {};  // online; `window_s` means nothing then
   std::uint32_t timeline_points = 0;         // how many to keep, evenly over the requests
 };

@@ -10,7 +10,8 @@ namespace {
 
 using Node = Tree::Node;
 
-std::unique_ptr<Twin> make_twin(std::string_view name, const Tree& tree, std::size_t capacity) {
+std::unique_ptr<Twin> make_twin(std::string_view name, const Tree& tree, const EvictionOptions& options) {
+  const std::size_t capacity = options.capacity_blocks;
   // Leaves of the lowest rank; the newest of equals.
   const auto by = [&](auto score) -> std::unique_ptr<Twin> {
     const auto before = [score](const Node& a, const Node& b) {
@@ -22,9 +23,10 @@ std::unique_ptr<Twin> make_twin(std::string_view name, const Tree& tree, std::si
   if (name == "lfu") return by([](const Node& node) { return node.visits; });
   if (name == "hybrid_tabulated") return by([](const Node& node) { return 2 * node.last_access + 5 * node.visits; });
   if (name == "hybrid") {
-    const auto before = [&tree](const Node& a, const Node& b) {
-      const std::uint64_t left = a.visits * a.depth * (1 + tree.tick() - b.last_access);
-      const std::uint64_t right = b.visits * b.depth * (1 + tree.tick() - a.last_access);
+    const auto length = [counts = options.hybrid_counts_length](const Node& node) { return counts ? node.depth : 1; };
+    const auto before = [&tree, length](const Node& a, const Node& b) {
+      const std::uint64_t left = a.visits * length(a) * (1 + tree.tick() - b.last_access);
+      const std::uint64_t right = b.visits * length(b) * (1 + tree.tick() - a.last_access);
       return left != right ? left < right : a.inserted > b.inserted;
     };
     return std::make_unique<RankTwin<decltype(before)>>(tree, before);
@@ -40,42 +42,46 @@ std::unique_ptr<Twin> make_twin(std::string_view name, const Tree& tree, std::si
   return nullptr;
 }
 
+void expect_same(std::string_view name, const EvictionOptions& options, std::size_t path_max, int requests) {
+  std::mt19937 random(11);
+  const auto policy = std::move(make_eviction_policy(name, options).value());
+  Tree tree(*policy);
+  const auto twin = make_twin(name, tree, options);
+  ASSERT_TRUE(twin) << "a policy has a naive twin here, which says what it does without its data structures";
+  std::vector<NodeId> newcomers;
+  const auto settle = [&] {
+    for (const NodeId id : newcomers) twin->arrive(id);
+    newcomers.clear();
+  };
+  for (int request = 0; request < requests; ++request) {
+    settle();
+    const Tree::Visit visit = tree.serve(random_path(random, path_max), random() % 3 == 0);
+    for (std::size_t i = visit.path.size(); i-- > 0;) {
+      if (i < visit.inserted_from) {
+        twin->hit(visit.path[i]);
+      } else {
+        twin->arriving(visit.path[i]);
+        newcomers.push_back(visit.path[i]);
+      }
+    }
+    if (!twin->newcomers_wait()) settle();
+    while (tree.size() > options.capacity_blocks) {
+      NodeId leaf = twin->victim();
+      if (leaf == kNoNode) {
+        settle();
+        leaf = twin->victim();
+      }
+      ASSERT_EQ(policy->victim(), leaf) << "request " << request;
+      twin->gone(leaf);
+      tree.evict(leaf);
+    }
+  }
+}
+
 class TwinsTest : public testing::TestWithParam<std::string_view> {
  protected:
   void expect_same(std::size_t capacity, std::size_t path_max, int requests) {
-    std::mt19937 random(11);
-    const auto policy = std::move(make_eviction_policy(GetParam(), {.capacity_blocks = capacity}).value());
-    Tree tree(*policy);
-    const auto twin = make_twin(GetParam(), tree, capacity);
-    ASSERT_TRUE(twin) << "a policy has a naive twin here, which says what it does without its data structures";
-    std::vector<NodeId> newcomers;
-    const auto settle = [&] {
-      for (const NodeId id : newcomers) twin->arrive(id);
-      newcomers.clear();
-    };
-    for (int request = 0; request < requests; ++request) {
-      settle();
-      const Tree::Visit visit = tree.serve(random_path(random, path_max), random() % 3 == 0);
-      for (std::size_t i = visit.path.size(); i-- > 0;) {
-        if (i < visit.inserted_from) {
-          twin->hit(visit.path[i]);
-        } else {
-          twin->arriving(visit.path[i]);
-          newcomers.push_back(visit.path[i]);
-        }
-      }
-      if (!twin->newcomers_wait()) settle();
-      while (tree.size() > capacity) {
-        NodeId leaf = twin->victim();
-        if (leaf == kNoNode) {
-          settle();
-          leaf = twin->victim();
-        }
-        ASSERT_EQ(policy->victim(), leaf) << "request " << request;
-        twin->gone(leaf);
-        tree.evict(leaf);
-      }
-    }
+    shale::expect_same(GetParam(), {.capacity_blocks = capacity}, path_max, requests);
   }
 };
 
@@ -94,6 +100,11 @@ TEST_P(TwinsTest, EvictTheSameOfATree) { expect_same(40, 6, 4000); }
 TEST_P(TwinsTest, EvictTheSameOfALargerTree) { expect_same(200, 12, 2000); }
 TEST_P(TwinsTest, EvictTheSameWherePathsHardlyFit) { expect_same(8, 10, 2000); }
 TEST_P(TwinsTest, EvictTheSameOfBlocksWithoutPrefixes) { expect_same(20, 1, 4000); }
+
+TEST(HybridTest, EvictsTheSameAsItsTwinWhereLengthsDoNotCount) {
+  expect_same("hybrid", {.capacity_blocks = 40, .hybrid_counts_length = false}, 6, 4000);
+  expect_same("hybrid", {.capacity_blocks = 200, .hybrid_counts_length = false}, 12, 2000);
+}
 
 }  // namespace
 }  // namespace shale

@@ -89,6 +89,15 @@ TEST(Simulate, RefusesWhatMakesNoSense) {
   }
 }
 
+TEST(Simulate, HybridCountsLengthsUnlessToldNotTo) {
+  const Trace trace = random_trace(3, 1000);
+  const auto reused = [&](bool counts) {
+    return simulate(trace, {.policy = "hybrid", .blocks = 30, .hybrid_counts_length = counts})->blocks_reused;
+  };
+  EXPECT_NE(reused(true), reused(false));
+  EXPECT_EQ(reused(true), simulate(trace, {.policy = "hybrid", .blocks = 30})->blocks_reused);
+}
+
 TEST(Simulate, AnEmptyTraceHitsNothing) {
   const auto result = simulate(make_trace({}), {});
   ASSERT_TRUE(result);
