@@ -17,8 +17,8 @@
 //
 //   round_robin   one after another
 //   prefix        the engine that was last sent the longest beginning of the prompt, as routers guess who keep a radix
-//                 tree of what they sent; where it has 4 more waiting than another, and where nobody was sent any of
-//                 it, the one with the fewest running
+//                 tree of what they sent; where more than 4 more wait or run there than at another, and where nobody
+//                 was sent any of it, the one with the fewest
 //   overlap       the engine whose own tiers hold the most of the prompt's beginning, by KV events alone; of equals the
 //                 one with the fewest running, and then the first
 //   events        the engine whose first token would come soonest, by what each holds now and what waits there

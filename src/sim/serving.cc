@@ -58,11 +58,7 @@ WaitingRequest waiting_request(const Trace& trace, std::uint32_t id) {
 }
 
 Serving::Serving(const Trace& trace, const SimulationOptions& options, EvictionPolicy& policy, std::stop_token stop)
-    : trace_(trace),
-      options_(options),
-      cache_(options.blocks, trace.unique_blocks(), policy),
-      stop_(std::move(stop)),
-      point_every_(std::max<std::uint64_t>(1, trace.requests.size() / std::max(1u, options.timeline_points))) {}
+    : trace_(trace), options_(options), cache_(options.blocks, trace.unique_blocks(), policy), stop_(std::move(stop)) {}
 
 std::uint32_t Serving::serve(std::uint32_t id, double time_s) {
   const TraceRequest& request = trace_.requests[id];
@@ -70,7 +66,10 @@ std::uint32_t Serving::serve(std::uint32_t id, double time_s) {
   ++result_.requests;
   result_.blocks_requested += request.prompt_blocks;
   result_.blocks_reused += reused;
-  if (options_.timeline_points > 0 && result_.requests % point_every_ == 0) {
+  const auto points = [&](std::uint64_t requests) {
+    return requests * options_.timeline_points / trace_.requests.size();
+  };
+  if (points(result_.requests) > points(result_.requests - 1)) {
     result_.timeline.push_back(
         {time_s, result_.requests, result_.blocks_requested, result_.blocks_reused, cache_.resident_blocks()});
   }

@@ -39,7 +39,6 @@ class Serving {
   const SimulationOptions& options_;
   PrefixCache cache_;
   std::stop_token stop_;
-  std::uint64_t point_every_;
   SimulationResult result_;
 };
 

@@ -33,7 +33,7 @@ struct SimulationOptions {
   std::uint64_t seed = 0;                    // of policies that draw lots
   bool hybrid_counts_length = true;          // EvictionOptions
   std::optional<ServiceModel> service = {};  // online; `window_s` means nothing then
-  std::uint32_t timeline_points = 0;         // how many to keep, evenly over the requests
+  std::uint32_t timeline_points = 0;         // how many to keep, evenly over the requests; the last is the end
 };
 
 struct TimelinePoint {

@@ -154,6 +154,16 @@ TEST(Simulate, TheTimelineEndsWithTheTotals) {
   for (const TimelinePoint& point : result->timeline) EXPECT_LE(point.resident_blocks, 20u);
 }
 
+TEST(Simulate, TheTimelineHasAsManyPointsAsWereAskedFor) {
+  const Trace trace = random_trace(9, 119);
+  for (const std::uint32_t points : {1u, 7u, 60u, 118u, 119u, 1'000u}) {
+    const auto result = simulate(trace, {.blocks = 20, .timeline_points = points});
+    ASSERT_TRUE(result);
+    EXPECT_EQ(result->timeline.size(), std::min(points, 119u));
+    EXPECT_EQ(result->timeline.back().requests, 119u);
+  }
+}
+
 TEST(Simulate, AStoppedRunTellsWhatItHas) {
   const Trace trace = random_trace(10, 5000);
   std::stop_source stop;
