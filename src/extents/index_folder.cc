@@ -162,6 +162,7 @@ void IndexFolder::append(IndexRecord record) {
 // has no such folder, this store's is gone, and is waited for; mounted again it may be another device.
 Status IndexFolder::begin_again() {
   lost_ = true;
+  needs_sync_ = false;
   unwritten_.clear();
   writer_ = {};
   leader_ = {};
@@ -189,7 +190,8 @@ Status IndexFolder::flush() {
     return written;
   }
   own_bytes_ += std::exchange(unwritten_, {}).size();
-  if (needs_sync_) SHALE_TRY(synchronise(own_, folder_));
+  // The system tells of pages that did not reach the device once, and takes them for written then.
+  if (needs_sync_ && !synchronise(own_, folder_)) return begin_again();
   needs_sync_ = false;
   return own_bytes_ > log_bytes_max_ ? start_log() : Status();
 }

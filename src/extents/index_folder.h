@@ -41,7 +41,8 @@ class IndexFolder {
   // logical clock (Kulkarni et al., Logical Physical Clocks, OPODIS 2014), so that what is done after others' comes
   // after it whatever clocks say. With `flush` or when a good deal has gathered, others can read it. What could not be
   // written is tried again with the next flush. Where somebody removed the folder it is made again, with a new log, and
-  // what was told in the old one, or was to be, is lost; so it is where a log's end cannot be mended.
+  // what was told in the old one, or was to be, is lost; so it is where a log's end cannot be mended, and where it
+  // could not be synchronised: the new log then has what this store is at.
   void append(IndexRecord record);
   Status flush();
   // Whether that has happened since it was last asked: what is there is to be told again.
