@@ -14,16 +14,11 @@
 #include "core/hash.h"
 #include "extents/index_folder.h"
 #include "extents/index_records.h"
+#include "extents/removals.h"
 #include "extents/store_report.h"
 #include "extents/store_tiers.h"
 
 namespace shale {
-
-// The owner of blobs: an extent's name and the tag of its first chunk.
-struct BlobOwner {
-  Hash128 name;
-  std::uint64_t tag = 0;
-};
 
 struct BegunWrite {
   std::uint64_t tag = 0, bytes = 0;
@@ -71,9 +66,9 @@ struct TierState {
   std::uint64_t logged = 0, flushed = 0;                           // records, so far
   std::unordered_map<Hash128, std::uint64_t> others_writing = {};  // bytes
   std::unordered_map<Hash128, OwnObject> own_objects = {};
-  std::unordered_map<Hash128, Unread> unread = {};            // where there is a folder
-  std::unordered_set<Hash128> removing = {};                  // by anybody: not to be written before that has ended
-  std::unordered_map<Hash128, std::uint64_t> unremoved = {};  // bytes of these that the tier failed to remove so far
+  std::unordered_map<Hash128, Unread> unread = {};       // where there is a folder
+  std::unordered_set<Hash128> removing = {};             // by others: not to be written before that has ended
+  Removals removals = {};                                // by this store
   std::unordered_map<Hash128, BegunWrite> writing = {};  // by this store: not to be removed or begun anew meanwhile
   std::vector<BlobOwner> doubtful = {};                  // in the folder; changed by two stores at once, perhaps
   std::unordered_set<Hash128> found_broken = {};         // of these, of which the leader was told
@@ -86,6 +81,12 @@ struct TierState {
   StoreTierStats counts = {};
 
   Tier& tier() const { return *config.tier; }
+  // Whether anybody removes it, so that it is not found though it may be there.
+  bool is_removed(const Hash128& name) const { return removing.contains(name) || removals.contains(name); }
+  // Of all that is there, and that is being written, which takes its room with it where this process dies.
+  std::uint64_t promised_bytes() const;
+  // In place of what the tier counts: what was counted twice, or not at all, is put right.
+  void count_what_is_there() const;
   // Whether nobody else puts anything here.
   bool is_private() const { return config.folder.empty() && !config.shared; }
 };

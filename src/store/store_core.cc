@@ -13,7 +13,6 @@ namespace {
 
 constexpr double kMaintenanceEveryS = 0.2;
 constexpr double kFindAgainAfterS = 10;  // what could not be read
-constexpr double kAgainAfterS = 5;       // what could not be removed
 constexpr double kThreadPieceS = 5e-3;
 constexpr std::size_t kSpareBytesAThread = std::size_t{48} << 20;  // of buffers, for the extent that it encodes next
 constexpr std::chrono::microseconds kBusyNap{300};                 // while something is in flight
@@ -104,6 +103,7 @@ void StoreCore::set_on(ExtentId id, std::uint32_t tier) {
   TierState& state = tiers[tier];
   count_bytes(extent, tier, extent.bytes);
   state.unread.erase(extent.name);
+  state.removals.forget(extent.name);
   forget_writing(tier, extent.name);
   ++state.counts.extents;
   state.counts.chunks += extent.chunks;
@@ -336,7 +336,6 @@ bool StoreCore::step_jobs(std::deque<std::shared_ptr<StoreJob>>& queue, Executor
       --jobs_out_;
       if (progress == StoreJob::Progress::kWorked) queue.push_front(std::move(job));
       if (progress == StoreJob::Progress::kWaiting) queue.push_back(std::move(job));
-      if (progress == StoreJob::Progress::kLater) later_.emplace_back(clock.now_s() + kAgainAfterS, std::move(job));
       if (progress == StoreJob::Progress::kDone && &queue == &saves) --counts.saves_left;
     }
     waiting = progress == StoreJob::Progress::kWaiting ? waiting + 1 : 0;
@@ -366,7 +365,7 @@ void StoreCore::maintain() {
   const std::lock_guard lock(mutex);
   expire();
   renew_leases();
-  for (; !later_.empty() && later_.front().first <= clock.now_s(); later_.pop_front()) add_job(later_.front().second);
+  for (std::uint32_t t = 0; t < tier_count(); ++t) remove_owed(t);
   asked.forget(clock.now_s());
   placer.look_at_some();
   maintaining_ = false;

@@ -36,7 +36,7 @@ namespace shale {
 class StoreJob {
  public:
   virtual ~StoreJob() = default;
-  enum class Progress { kWorked, kWaiting, kDone, kLater };  // kLater: to be stepped again after some seconds
+  enum class Progress { kWorked, kWaiting, kDone };
   // A bounded piece, about a millisecond.
   virtual Progress step(Executor& executor) = 0;
   // The tier that step() may wait for; nothing where it waits for none.
@@ -103,8 +103,10 @@ class StoreCore {
     return tiers[tier].tier().persistent() ? std::optional(tier) : std::nullopt;
   }
   void add_save(std::shared_ptr<StoreJob> job);
-  // Has a job remove it there, as often as that takes: it is not found any more from now on.
+  // Has a job remove it there; where the tier fails, it is tried again. It is not found any more from now on.
   void remove_from(ExtentId id, std::uint32_t tier);
+  void remove(std::uint32_t tier, Removal removal);  // of what the index has forgotten there, or of the owner's own
+  void remove_owed(std::uint32_t tier);              // where one is due
   void remove_everywhere(ExtentId id);
   // Tells the folder's log, where the tier has one, that what was being written or removed there is no more.
   void log_settled(std::uint32_t tier, const BlobOwner& owner);
@@ -131,7 +133,6 @@ class StoreCore {
   // An event of its blocks, where anybody takes events.
   void tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest);
   bool has_room(std::uint32_t tier, std::uint64_t bytes);
-  std::uint64_t promised_bytes(std::uint32_t tier) const;
   // Extents that could not be read are found again, where their time has come by then.
   void find_unread(std::uint32_t tier, double until_s = std::numeric_limits<double>::infinity());
   void pin(ExtentId id, bool on);
@@ -213,7 +214,6 @@ class StoreCore {
   void forget_writing(std::uint32_t tier, const Hash128& name);
   void remove_uncounted(std::uint32_t tier, const BlobOwner& owner);
   void maintain_folder(std::uint32_t tier);
-  void count_what_is_there(std::uint32_t tier);
   bool settle(std::uint32_t tier, const IndexFolder::Unfinished& unfinished);
   void look(std::uint32_t tier, const BlobOwner& owner);
   void adopt(std::uint32_t tier, IndexRecord stored);
@@ -223,7 +223,6 @@ class StoreCore {
   std::condition_variable wake_;
   unsigned jobs_out_ = 0;                                       // being stepped
   std::vector<std::deque<std::shared_ptr<StoreJob>>> errands_;  // by tier: jobs that may wait for it, for its keeper
-  std::deque<std::pair<double, std::shared_ptr<StoreJob>>> later_;  // jobs, and when they go on
   double next_maintenance_s_ = 0, next_expiry_s_ = 0, next_renewal_s_ = 0;
   std::mutex loads_mutex_;  // taken before the core's; guards loads_
   std::vector<LoadPump*> loads_;
@@ -236,10 +235,8 @@ class StoreCore {
 };
 
 // The jobs there are. Each has been given what it needs and holds `use`s of its extents.
-// Removes blobs of an extent that the index has forgotten there, of so many bytes, or, without a tag, an object of the
-// owner's own.
-std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const BlobOwner& owner,
-                                          std::uint64_t bytes = 0, std::string tenant = {});
+// Tries a removal that has begun.
+std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, Removal removal);
 // Asks shared tiers the questions that wait.
 std::shared_ptr<StoreJob> make_discover_job(StoreCore& core);
 

@@ -65,7 +65,7 @@ Status StoreCore::read_folder(std::uint32_t tier) {
         state.removing.insert(unfinished.name);
       }
     }
-    count_what_is_there(tier);
+    state.count_what_is_there();
   }
   state.snapshot_wanted = !whole && leads;
   state.unread_manifests = !all_read;
@@ -209,13 +209,7 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
   }
   const std::lock_guard lock(mutex);
   find_unread(tier, clock.now_s());
-  if (state.changes == 0) count_what_is_there(tier);
-}
-
-// In place of what the tier counts: what was counted twice, or not at all, is put right.
-void StoreCore::count_what_is_there(std::uint32_t tier) {
-  Tier& counting = tiers[tier].tier();
-  counting.count_others(static_cast<std::int64_t>(promised_bytes(tier) - counting.used_bytes()));
+  if (state.changes == 0) state.count_what_is_there();
 }
 
 // Counted already.
@@ -308,7 +302,7 @@ void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
     if (known == state.doubtful.end()) state.doubtful.push_back(owner);
   };
   std::unique_lock lock(mutex);
-  if (!found || state.writing.contains(owner.name) || state.removing.contains(owner.name)) {
+  if (!found || state.writing.contains(owner.name) || state.is_removed(owner.name)) {
     return doubt();  // until the tier says, and that has ended
   }
   auto& stored = *found;

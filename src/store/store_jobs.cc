@@ -10,69 +10,73 @@ namespace {
 
 using Progress = StoreJob::Progress;
 
+// Tries to remove an extent's blobs, or an object of the owner's own, once.
 class RemoveJob final : public StoreJob {
  public:
-  RemoveJob(StoreCore& core, std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes, std::string tenant)
-      : core_(core), tier_(tier), owner_(owner), bytes_(bytes), tenant_(std::move(tenant)) {
+  RemoveJob(StoreCore& core, std::uint32_t tier, Removal removal)
+      : core_(core), tier_(tier), removal_(std::move(removal)) {
     ++core.tiers[tier].changes;
-    core.tiers[tier].removing.insert(owner_.name);
   }
 
   std::optional<std::uint32_t> waits_on() const override { return core_.keeper_of(tier_); }
   Progress step(Executor&) override {
     TierState& state = core_.tiers[tier_];
-    if (const auto other = meanwhile()) return *other;
-    const bool is_to_be_told = !told_ && owner_.tag != 0 && core_.options.events_max > 0;
-    if (!manifest_read_ && is_to_be_told) manifest_read_ = state.tier().read(manifest_blob(owner_.tag, owner_.name));
+    const BlobOwner& owner = removal_.owner;
+    if (is_written()) return Progress::kWaiting;
+    const bool is_to_be_told = !removal_.told && owner.tag != 0 && core_.options.events_max > 0;
+    if (!manifest_read_ && is_to_be_told) manifest_read_ = state.tier().read(manifest_blob(owner.tag, owner.name));
     if (manifest_read_ && !manifest_read_->ready()) return Progress::kWaiting;
     if (manifest_read_) tell();
+    if (rests()) return Progress::kDone;
     core_.flush_log(tier_);  // that it is not to be found, before it goes
-    const Status removed = remove_extent(state.tier(), owner_.name, owner_.tag);
+    const Status removed = remove_extent(state.tier(), owner.name, owner.tag);
     const std::lock_guard lock(core_.mutex);
-    if (!std::exchange(tried_, true)) --state.changes;  // what waits for room does not wait for a tier that fails
+    --state.changes;
     const ErrorCode why = removed ? ErrorCode::kInternal : removed.error().code;
-    const bool may_come = why == ErrorCode::kIo || (why == ErrorCode::kBusy && !state.tier().read_only());
-    if (may_come && !core_.closing()) {
-      state.unremoved[owner_.name] = bytes_;
-      parked_ = true;
-      return Progress::kLater;
+    if (why == ErrorCode::kIo || (why == ErrorCode::kBusy && !state.tier().read_only())) {
+      state.removals.owe(std::move(removal_), core_.clock.now_s(), removed.error().message);
+      return Progress::kDone;
     }
-    state.removing.erase(owner_.name);
+    state.removals.end(owner.name);
     if (removed) {  // else what is left is settled when this store has died
-      core_.log_settled(tier_, owner_);
-      state.own_objects.erase(owner_.name);
+      core_.log_settled(tier_, owner);
+      state.own_objects.erase(owner.name);
     }
-    if (!state.config.folder.empty()) state.doubtful.push_back(owner_);
+    if (!state.config.folder.empty()) state.doubtful.push_back(owner);
+    core_.remove_owed(tier_);
     return Progress::kDone;
   }
 
  private:
-  // It waits for who writes it, and is over where that was saved again since it could not be removed.
-  std::optional<Progress> meanwhile() {
+  bool is_written() const {
+    const std::lock_guard lock(core_.mutex);
+    return core_.tiers[tier_].writing.contains(removal_.owner.name);
+  }
+
+  // Whether it is owed without a try.
+  bool rests() {
     const std::lock_guard lock(core_.mutex);
     TierState& state = core_.tiers[tier_];
-    if (state.writing.contains(owner_.name)) return Progress::kWaiting;
-    if (std::exchange(parked_, false) && state.unremoved.erase(owner_.name) == 0) return Progress::kDone;
-    return std::nullopt;
+    const double now_s = core_.clock.now_s();
+    if (!state.removals.rests(removal_.owner.name, now_s)) return false;
+    --state.changes;
+    state.removals.owe(std::move(removal_), now_s);
+    return true;
   }
 
   // At the next try where the manifest cannot be read now.
   void tell() {
     const auto bytes = std::exchange(manifest_read_, nullptr)->take();
-    told_ = bytes || (bytes.error().code != ErrorCode::kIo && bytes.error().code != ErrorCode::kBusy);
+    removal_.told = bytes || (bytes.error().code != ErrorCode::kIo && bytes.error().code != ErrorCode::kBusy);
     if (!bytes) return;
     const auto manifest = ExtentManifest::parse((*bytes)->bytes());
-    if (manifest) core_.tell(StoreEvent::Kind::kRemoved, tier_, tenant_, *manifest);
+    if (manifest) core_.tell(StoreEvent::Kind::kRemoved, tier_, removal_.tenant, *manifest);
   }
 
   StoreCore& core_;
   const std::uint32_t tier_;
-  const BlobOwner owner_;
-  const std::uint64_t bytes_;
-  const std::string tenant_;
+  Removal removal_;
   std::shared_ptr<TierRead> manifest_read_;
-  bool told_ = false;                    // or there is nothing to tell
-  bool tried_ = false, parked_ = false;  // until it is tried again
 };
 
 // Finds the manifests of all extents that begin with chunks, then how much of the lossy ones is there. Where a tier
@@ -205,7 +209,7 @@ class DiscoverJob final : public StoreJob {
 
   // With the mutex held.
   void note(Found& found) {
-    if (core_.tiers[tier_].removing.contains(found.facts.name)) return;
+    if (core_.tiers[tier_].is_removed(found.facts.name)) return;
     if (const auto& quality = core_.options.placement.quality_found; quality && !found.facts.exact) {
       found.facts.quality = static_cast<float>(quality(found.manifest.method, grid_keep(found.facts.keep)));
     }
@@ -257,9 +261,8 @@ class DiscoverJob final : public StoreJob {
 
 }  // namespace
 
-std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, const BlobOwner& owner,
-                                          std::uint64_t bytes, std::string tenant) {
-  return std::make_shared<RemoveJob>(core, tier, owner, bytes, std::move(tenant));
+std::shared_ptr<StoreJob> make_remove_job(StoreCore& core, std::uint32_t tier, Removal removal) {
+  return std::make_shared<RemoveJob>(core, tier, std::move(removal));
 }
 
 std::shared_ptr<StoreJob> make_discover_job(StoreCore& core) { return std::make_shared<DiscoverJob>(core); }

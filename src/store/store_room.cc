@@ -55,19 +55,7 @@ bool StoreCore::has_room(std::uint32_t tier, std::uint64_t bytes) {
   for (const auto& [name, begun] : state.writing) used += begun.reserved ? 0 : begun.bytes;
   const bool full = used > capacity - bytes;
   state.found_full = state.found_full || full;
-  return !full && (state.config.folder.empty() || promised_bytes(tier) <= capacity - bytes);
-}
-
-// With all that is being written, which takes its room with it where this process dies.
-std::uint64_t StoreCore::promised_bytes(std::uint32_t tier) const {
-  const TierState& state = tiers[tier];
-  std::uint64_t bytes = state.known_bytes;
-  for (const auto& [name, begun] : state.writing) bytes += begun.bytes;
-  for (const auto& [name, others] : state.others_writing) bytes += others;
-  for (const auto& [name, own] : state.own_objects) bytes += own.bytes;
-  for (const auto& [name, unread] : state.unread) bytes += unread.stored.facts.bytes;
-  for (const auto& [name, unremoved] : state.unremoved) bytes += unremoved;
-  return bytes;
+  return !full && (state.config.folder.empty() || state.promised_bytes() <= capacity - bytes);
 }
 
 // To a tier without a folder others write without a word, and remove there: one that was full is counted again.
@@ -133,9 +121,20 @@ void StoreCore::remove_from(ExtentId id, std::uint32_t tier) {
   TierState& state = tiers[tier];
   log(tier, {.type = Type::kRemoved, .name = extent.name, .tag = extent.names[0], .bytes = extent.bytes});
   ++state.counts.removed;
-  add_job(
-      make_remove_job(*this, tier, {extent.name, extent.names[0]}, extent.bytes, index.realms()[extent.realm].tenant));
+  remove(tier, {{extent.name, extent.names[0]}, extent.bytes, index.realms()[extent.realm].tenant});
   clear_on(id, tier);
+}
+
+void StoreCore::remove(std::uint32_t tier, Removal removal) {
+  tiers[tier].removals.begin(removal);
+  add_job(make_remove_job(*this, tier, std::move(removal)));
+}
+
+void StoreCore::remove_owed(std::uint32_t tier) {
+  if (closing_) return;  // whoever opens it next removes what the log says
+  if (auto removal = tiers[tier].removals.begin_again(clock.now_s())) {
+    add_job(make_remove_job(*this, tier, std::move(*removal)));
+  }
 }
 
 void StoreCore::log_settled(std::uint32_t tier, const BlobOwner& owner) {
@@ -144,9 +143,9 @@ void StoreCore::log_settled(std::uint32_t tier, const BlobOwner& owner) {
 
 bool StoreCore::begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes) {
   TierState& state = tiers[tier];
-  const bool busy = state.removing.contains(owner.name) && !state.unremoved.contains(owner.name);
+  const bool busy = state.removing.contains(owner.name) || state.removals.tries(owner.name);
   if (busy || !state.writing.try_emplace(owner.name, BegunWrite{owner.tag, bytes}).second) return false;
-  if (state.unremoved.erase(owner.name) > 0) state.removing.erase(owner.name);  // it is wanted again
+  state.removals.forget(owner.name);
   ++state.changes;
   log(tier, {.type = Type::kWriting, .name = owner.name, .tag = owner.tag, .bytes = bytes});
   return true;
@@ -193,7 +192,7 @@ void Store::written_own(std::uint32_t tier, const Hash128& object) {
 void Store::end_own(std::uint32_t tier, const Hash128& object) {
   const std::lock_guard lock(core_->mutex);
   TierState& state = core_->tiers[tier];
-  if (state.own_objects.contains(object)) core_->add_job(make_remove_job(*core_, tier, {object, 0}));
+  if (state.own_objects.contains(object)) core_->remove(tier, {.owner = {object, 0}});
   note_written(state, object);
 }
 

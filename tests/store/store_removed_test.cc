@@ -1,6 +1,9 @@
 // What is removed is gone for good, also where a copy of it is on its way.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "store/store_fixture.h"
@@ -64,6 +67,61 @@ TEST_F(StoreRemovedTest, WhatIsRemovedWhileItMovesStaysRemoved) {
   expect_gone(cheap);
   EXPECT_EQ(below.used_bytes(), 0u);
   EXPECT_EQ(load_all(*store_, dear), 64u);
+}
+
+// Nothing happens but in work(), while the clock stands.
+class StoreRefusalTest : public StoreTest {
+ protected:
+  static constexpr int kChains = 100;
+
+  StoreRefusalTest() {
+    StoreTier shared = {.tier = make_memory_tier(kUnlimited, virtual_clock_), .shared = true};
+    Faults faults{.fail_remove = [this](std::uint64_t) { return ++tries_, refuses_; }};
+    shared.tier = std::make_unique<FaultyTier>(std::move(shared.tier), std::move(faults), virtual_clock_);
+    tier_ = shared.tier.get();
+    StoreOptions options = small_options();
+    options.threads = 0;
+    store_ = Store::open(options, tiers_of(memory_tier(virtual_clock_), std::move(shared)), virtual_clock_).value();
+    for (int i = 0; i < kChains; ++i) EXPECT_TRUE(save_all(*store_, chain(i)));
+    EXPECT_TRUE(store_->flush());
+    store_->take_events(2 * kChains);
+    for (int i = 0; i < kChains; ++i) EXPECT_EQ(store_->remove(chain(i)), 16u);
+  }
+  static std::vector<BlockKey> chain(int number) { return chain_of(1000 * (number + 1), 16); }
+
+  VirtualClock virtual_clock_;
+  InlineExecutor executor_;
+  bool refuses_ = true;
+  int tries_ = 0;
+  const Tier* tier_ = nullptr;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(StoreRefusalTest, ATierThatRefusesRemovalsIsAskedNowAndThen) {
+  for (int second = 0; second < 60; ++second) {
+    store_->work(executor_, 1);
+    virtual_clock_.advance(1);
+  }
+  EXPECT_GE(tries_, 3);
+  EXPECT_LE(tries_, 5) << "not each of them every few seconds";
+  EXPECT_EQ(store_->lookup(chain(0)).blocks, 0u);
+  const auto events = store_->take_events(2 * kChains);
+  EXPECT_EQ(std::ranges::count(events, StoreEvent::Kind::kRemoved, &StoreEvent::kind), kChains) << "all are told of";
+}
+
+TEST_F(StoreRefusalTest, OnceItRemovesAgainLookUpsComeBetween) {
+  store_->work(executor_, 1);
+  refuses_ = false;
+  virtual_clock_.advance(6);
+  tries_ = 0;
+  store_->work(executor_, 0);
+  const auto other = chain(kChains);
+  ASSERT_TRUE(store_->lookup(other).pending);
+  while (store_->lookup(other).pending) store_->work(executor_, 0);
+  EXPECT_LE(tries_, 10) << "blobs of a few extents";
+  store_->work(executor_, 1);
+  EXPECT_TRUE(tier_->list()->empty());
+  EXPECT_EQ(tier_->used_bytes(), 0u);
 }
 
 }  // namespace
