@@ -50,7 +50,8 @@ class Removals {
   bool tries(const Hash128& name) const;
   std::uint64_t bytes() const { return bytes_; }  // of all
   std::size_t owed() const { return owed_.size() + (again_ ? 1 : 0); }
-  const std::string& why() const { return why_; }  // the last could not be removed
+  // Why the last that failed did; empty while none is owed.
+  std::string why() const { return owed() > 0 ? why_ : std::string(); }
 
  private:
   struct Known {

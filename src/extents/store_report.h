@@ -59,7 +59,8 @@ struct StoreTierStats {
   // Moves that were made: extents that left for a lower tier; came from one; became another method or fewer importance
   // tiers here; were given up here, for good or because they lie elsewhere.
   std::uint64_t demoted = 0, promoted = 0, compressed = 0, removed = 0;
-  std::string trouble = {};  // why it is not open yet, or last failed; empty: all is well
+  std::string trouble = {};    // why it is not open yet, or last failed; empty: all is well
+  std::string unremoved = {};  // why what was to be removed is still there; empty: all of it is gone
 };
 
 struct StoreStats {

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cache/cache.h"
@@ -17,6 +18,7 @@ class TierNews {
   struct State {
     std::string tier;
     std::optional<std::string> trouble;
+    bool of_removals = false;  // else of all else
   };
   // Lines that are due. A trouble has ended when there was none for kEndedAfterS.
   std::vector<std::string> look(const std::vector<State>& states, double now_s);
@@ -24,7 +26,7 @@ class TierNews {
   static constexpr double kEndedAfterS = 5;
 
  private:
-  std::map<std::string, double> last_seen_s_;  // trouble, by tier
+  std::map<std::pair<std::string, bool>, double> last_seen_s_;  // trouble, by tier, of removals or of all else
 };
 
 // The tiers of a cache as they are now.

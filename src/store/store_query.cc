@@ -173,6 +173,7 @@ StoreStats Store::stats() const {
     stats.tiers.back().bytes = tier.known_bytes;
     stats.tiers.back().capacity_bytes = tier.capacity_bytes();
     stats.tiers.back().trouble = tier.trouble();
+    stats.tiers.back().unremoved = tier.removals.why();
   }
   stats.extents = core.index.extents();
   stats.chunks = core.index.chunks();

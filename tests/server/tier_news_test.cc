@@ -24,5 +24,14 @@ TEST(TierNewsTest, SaysWhenTroubleBeginsAndWhenItHasEnded) {
   EXPECT_EQ(news.look(full, 121).size(), 1u);
 }
 
+TEST(TierNewsTest, ATierThatOnlyRefusesToRemoveIsSaidToServe) {
+  TierNews news;
+  const TierNews::State well{"s3", {}}, refusing{"s3", "status 403", true}, down{"s3", "no answer"};
+  EXPECT_THAT(news.look({well, refusing}, 1), ElementsAre("tier s3: what is to be removed stays for now: status 403"));
+  EXPECT_THAT(news.look({down, refusing}, 2), ElementsAre("tier s3: no answer; answers go on without it"));
+  const TierNews::State removing{"s3", {}, true};
+  EXPECT_THAT(news.look({well, removing}, 8), ElementsAre("tier s3 works again", "tier s3 removes again"));
+}
+
 }  // namespace
 }  // namespace shale

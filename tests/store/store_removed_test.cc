@@ -1,4 +1,5 @@
 // What is removed is gone for good, also where a copy of it is on its way.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -104,6 +105,7 @@ TEST_F(StoreRefusalTest, ATierThatRefusesRemovalsIsAskedNowAndThen) {
   }
   EXPECT_GE(tries_, 3);
   EXPECT_LE(tries_, 5) << "not each of them every few seconds";
+  EXPECT_THAT(store_->stats().tiers[1].unremoved, ::testing::HasSubstr("injected")) << "why";
   EXPECT_EQ(store_->lookup(chain(0)).blocks, 0u);
   const auto events = store_->take_events(2 * kChains);
   EXPECT_EQ(std::ranges::count(events, StoreEvent::Kind::kRemoved, &StoreEvent::kind), kChains) << "all are told of";
@@ -122,6 +124,7 @@ TEST_F(StoreRefusalTest, OnceItRemovesAgainLookUpsComeBetween) {
   store_->work(executor_, 1);
   EXPECT_TRUE(tier_->list()->empty());
   EXPECT_EQ(tier_->used_bytes(), 0u);
+  EXPECT_TRUE(store_->stats().tiers[1].unremoved.empty());
 }
 
 }  // namespace
