@@ -125,6 +125,7 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
   const auto id = index.find(record.name);
   switch (record.type) {
     case Type::kStored:
+      state.removing.erase(record.facts.name);  // by whoever saved it again before it could be removed
       return apply_stored(tier, record, opening);
     case Type::kWriting:
       if (!opening) note_writing(tier, record.name, record.bytes);

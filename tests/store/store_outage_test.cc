@@ -97,6 +97,38 @@ TEST_F(StoreRemovalTest, WhatIsSavedAgainBeforeItCouldBeRemovedStays) {
   EXPECT_TRUE(tier_->list()->empty());
 }
 
+// The clock stands: whoever waited for the removal to end would wait for ever.
+TEST_F(StoreOutageTest, WhatWasSavedAgainBeforeItCouldBeRemovedOthersMaySaveToo) {
+  const auto keys = chain_of(1, 16);
+  std::atomic<bool> failing = true, unreadable = false;
+  const auto faulty = [&](Faults faults, const Clock& clock) {
+    StoreTier disk = disk_tier(folder_.path(), clock);
+    disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), std::move(faults), clock);
+    return tiers_of(std::move(disk));
+  };
+  const auto one = open(faulty({.fail_remove = [&](std::uint64_t) { return failing.load(); }}, clock_));
+  ASSERT_TRUE(save_all(*one, keys));
+  const VirtualClock virtual_clock;
+  auto tiers = faulty({.fail_read = [&](std::uint64_t) { return unreadable.load(); }}, virtual_clock);
+  const auto other = Store::open(small_options(), std::move(tiers), virtual_clock).value();
+  ASSERT_EQ(one->remove(keys), 16u);
+  ASSERT_TRUE(one->flush());
+  (void)other->check_integrity();  // looks what others did
+  ASSERT_EQ(other->lookup(keys).blocks, 0u);
+  failing = false;
+  ASSERT_TRUE(save_all(*one, keys));
+  ASSERT_TRUE(one->flush());
+  (void)other->check_integrity();
+  unreadable = true;
+  ASSERT_EQ(load_all(*other, keys), 0u);
+  unreadable = false;
+  ASSERT_EQ(other->lookup(keys).blocks, 0u) << "it is not asked for again at once";
+  const Kv kv(keys);
+  const auto save = other->save(keys, kv.readable()).value();
+  EXPECT_TRUE(eventually([&] { return save->done(); }));
+  EXPECT_EQ(load_all(*other, keys), 16u);
+}
+
 // Two save the same at once. One fails at its second part, when the other has written all that was not there.
 TEST_F(StoreOutageTest, AFailedWriteLeavesWhatAnotherHasCompleted) {
   const auto shared = [&] { return shared_tier(folder_.path(), clock_); };
