@@ -169,6 +169,7 @@ bool read_fields(In& in, IndexRecord& record, std::vector<Realm>& realms) {
       sound = sound && std::isfinite(record.frequency) && record.frequency >= 0;
       break;
     case Type::kDamaged:
+    case Type::kUnread:
       in.hash(record.name);
       in.number(record.chunk);
       break;
@@ -236,6 +237,7 @@ void RecordWriter::frame(const IndexRecord& record) {
       out.number(record.frequency);
       break;
     case Type::kDamaged:
+    case Type::kUnread:
       out.hash(record.name);
       out.number(record.chunk);
       break;

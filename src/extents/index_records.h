@@ -24,6 +24,7 @@ struct IndexRecord {
     kDamaged = 8,   // name, chunk
     kConsumed = 9,  // snapshots: the log of `session` is in it up to `offset`
     kEnd = 10,      // snapshots: the last record
+    kUnread = 11,   // snapshots: name, chunk: the object and part of a manifest that could not be read so far
   };
   Type type = Type::kEnd;
   double time_s = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -51,8 +52,9 @@ struct TierState {
   StoreTier config;
   std::unique_ptr<IndexFolder> folder;  // null where there is none, or until it is open; guarded by folder_mutex
   std::unique_ptr<std::mutex> folder_mutex = std::make_unique<std::mutex>();  // taken before the core's
-  bool snapshot_wanted = false;   // in place of a damaged one; guarded by folder_mutex, as the next
-  bool unread_manifests = false;  // the index was made anew without some: a snapshot would leave them out for good
+  bool snapshot_wanted = false;              // in place of a damaged one; guarded by folder_mutex, as the next
+  std::deque<BlobId> unread_manifests = {};  // the index was made anew without these
+  double read_again_s = 0;                   // when they are read next
 
   // Guarded by the core's mutex:
 

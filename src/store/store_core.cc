@@ -12,7 +12,6 @@ namespace shale {
 namespace {
 
 constexpr double kMaintenanceEveryS = 0.2;
-constexpr double kFindAgainAfterS = 10;  // what could not be read
 constexpr double kThreadPieceS = 5e-3;
 constexpr std::size_t kSpareBytesAThread = std::size_t{48} << 20;  // of buffers, for the extent that it encodes next
 constexpr std::chrono::microseconds kBusyNap{300};                 // while something is in flight

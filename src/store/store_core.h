@@ -55,6 +55,7 @@ inline constexpr std::uint16_t kNoRealm = 0xffff;  // there are too many tenants
 inline constexpr double kPatienceS = 3;            // for room on a tier, and for those who read what is to go
 inline constexpr unsigned kRefusalsMax = 4;        // of a write for which there was room before others took it
 inline constexpr double kLeaseS = 60;              // a pin of a process that dies lapses
+inline constexpr double kFindAgainAfterS = 10;     // what could not be read
 
 // The realm in which a tenant's blocks are named.
 inline Hash128 realm_of(const StoreOptions& options, std::string_view tenant) {
@@ -207,7 +208,8 @@ class StoreCore {
   Status read_folder(std::uint32_t tier);
   void open_late(std::uint32_t tier);
   void tell_again(std::uint32_t tier);
-  Result<bool> rebuild(std::uint32_t tier);
+  Status rebuild(std::uint32_t tier);
+  void find_unread_manifests(std::uint32_t tier);
   void apply(std::uint32_t tier, const IndexRecord& record, bool opening);
   void apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening);
   void note_writing(std::uint32_t tier, const Hash128& name, std::uint64_t bytes);

@@ -45,15 +45,14 @@ Status StoreCore::read_folder(std::uint32_t tier) {
     const std::lock_guard lock(mutex);
     state.open = true;
     state.others_writing.clear();
+    state.unread_manifests.clear();
   }
   const bool whole = state.folder->load([&](const IndexRecord& record) {
     const std::lock_guard lock(mutex);
     apply(tier, record, true);
   });
-  bool all_read = true;
-  if (!whole) {
-    SHALE_ASSIGN(all_read, rebuild(tier));
-  }
+  if (!whole) SHALE_TRY(rebuild(tier));
+  if (whole) find_unread_manifests(tier);
   const bool leads = state.folder->lead();
   {
     const std::lock_guard lock(mutex);
@@ -68,15 +67,14 @@ Status StoreCore::read_folder(std::uint32_t tier) {
     state.count_what_is_there();
   }
   state.snapshot_wanted = !whole && leads;
-  state.unread_manifests = !all_read;
   return {};
 }
 
-// From the manifests themselves. What was known and is not there is forgotten. False where some cannot be read now: the
-// next to open it looks again.
-Result<bool> StoreCore::rebuild(std::uint32_t tier) {
+// From the manifests themselves. What was known and is not there is forgotten; what cannot be read now is read later.
+Status StoreCore::rebuild(std::uint32_t tier) {
+  TierState& state = tiers[tier];
   std::unordered_set<Hash128> found;
-  SHALE_ASSIGN(const auto unread, for_each_stored(tiers[tier].tier(), wall_s(), [&](const IndexRecord& record) {
+  SHALE_ASSIGN(const auto unread, for_each_stored(state.tier(), wall_s(), [&](const IndexRecord& record) {
                  found.insert(record.facts.name);
                  const std::lock_guard lock(mutex);
                  apply(tier, record, true);
@@ -88,7 +86,18 @@ Result<bool> StoreCore::rebuild(std::uint32_t tier) {
     if (!std::ranges::binary_search(unread, manifest_blob(extent.names[0], extent.name))) gone.push_back(id);
   });
   for (const ExtentId id : gone) clear_on(id, tier);
-  return unread.empty();
+  state.unread_manifests = {unread.begin(), unread.end()};
+  state.read_again_s = clock.now_s() + kFindAgainAfterS;
+  return {};
+}
+
+// With the folder's mutex held, or while opening.
+void StoreCore::find_unread_manifests(std::uint32_t tier) {
+  TierState& state = tiers[tier];
+  if (state.unread_manifests.empty() || clock.now_s() < state.read_again_s) return;
+  const bool some = read_again(state.tier(), state.unread_manifests, wall_s(),
+                               [&](const IndexRecord& stored) { adopt(tier, stored); });
+  state.read_again_s = some ? 0 : clock.now_s() + kFindAgainAfterS;
 }
 
 void StoreCore::apply_stored(std::uint32_t tier, const IndexRecord& record, bool opening) {
@@ -130,6 +139,8 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
     case Type::kWriting:
       if (!opening) note_writing(tier, record.name, record.bytes);
       return;
+    case Type::kUnread:
+      return state.unread_manifests.push_back({record.name, record.chunk});
     case Type::kSettled:
       if (opening) state.doubtful.push_back({record.name, record.tag});  // whoever would have looked may be dead
       state.removing.erase(record.name);
@@ -199,12 +210,12 @@ void StoreCore::maintain_folder(std::uint32_t tier) {
     if (record.type == Type::kSettled) doubtful.push_back({record.name, record.tag});
   }
   for (const BlobOwner& owner : doubtful) look(tier, owner);
+  find_unread_manifests(tier);
   if (leads) {
     for (const auto& unfinished : state.folder->unfinished_of_the_dead()) {
       if (settle(tier, unfinished)) state.folder->settled(unfinished.name);
     }
-    if (!state.unread_manifests && state.folder->all_settled() &&
-        (std::exchange(state.snapshot_wanted, false) || state.folder->snapshot_due())) {
+    if (state.folder->all_settled() && (std::exchange(state.snapshot_wanted, false) || state.folder->snapshot_due())) {
       (void)write_snapshot(tier);
     }
   }
@@ -336,7 +347,7 @@ void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
 void StoreCore::adopt(std::uint32_t tier, IndexRecord stored) {
   const std::lock_guard lock(mutex);
   const auto id = index.find(stored.facts.name);
-  if (id && index.at(*id).on(tier)) return;
+  if ((id && index.at(*id).on(tier)) || tiers[tier].removals.contains(stored.facts.name)) return;
   apply(tier, stored, false);
   log(tier, std::move(stored));
 }
@@ -376,6 +387,9 @@ Status StoreCore::write_snapshot(std::uint32_t tier) {
         }
       }
       for (const IndexRecord& record : records) add(record);
+    }
+    for (const auto& [object, part] : tiers[tier].unread_manifests) {
+      add({.type = Type::kUnread, .time_s = wall_s(), .name = object, .chunk = part});
     }
   });
 }

@@ -30,15 +30,17 @@ std::vector<IndexRecord> one_of_each() {
   removed.bytes = 15;
   lease.until_s = 16;
   lease.expires_s = 17;
-  IndexRecord used = about(Type::kUsed, 9), damaged = about(Type::kDamaged, 10), consumed = about(Type::kConsumed, 0);
+  IndexRecord used = about(Type::kUsed, 9), damaged = about(Type::kDamaged, 10), consumed = about(Type::kConsumed, 0),
+              unread = about(Type::kUnread, 11);
   used.frequency = 18.5f;
   damaged.chunk = 19;
+  unread.chunk = 24;
   consumed.session = 20;
   consumed.offset = 21;
-  for (IndexRecord* untagged : {&lease, &used, &damaged, &consumed}) untagged->tag = 0;
+  for (IndexRecord* untagged : {&lease, &used, &damaged, &unread, &consumed}) untagged->tag = 0;
   consumed.name = {};
   const IndexRecord end{.type = Type::kEnd, .time_s = 22};
-  return {whole, writing, removed, about(Type::kSettled, 23), lease, used, damaged, consumed, end};
+  return {whole, writing, removed, about(Type::kSettled, 23), lease, used, damaged, unread, consumed, end};
 }
 
 TEST(IndexRecords, EveryFieldOfEveryTypeComesBack) {

@@ -171,5 +171,37 @@ TEST_F(StoreOutageTest, WhatCannotBeReadWhileTheIndexIsMadeAnewIsThereTheNextTim
   }
 }
 
+// No log says that they are there, and no store that opens can read them for a while.
+TEST_F(StoreOutageTest, WhatCannotBeReadWhileTheIndexIsMadeAnewIsFoundOnceItCan) {
+  const std::vector<std::vector<BlockKey>> chains = {chain_of(1, 16), chain_of(1000, 16)};
+  {
+    const auto store = open_disk();
+    for (const auto& keys : chains) ASSERT_TRUE(save_all(*store, keys));
+  }
+  fs::remove_all(folder_.path() / "store");
+  std::atomic<bool> unreadable = true;
+  VirtualClock virtual_clock;
+  const auto open_unreadable = [&] {
+    StoreTier disk = disk_tier(folder_.path(), virtual_clock);
+    Faults faults{.fail_read = [&](std::uint64_t) { return unreadable.load(); }};
+    disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), std::move(faults), virtual_clock);
+    return Store::open(small_options(), tiers_of(std::move(disk)), virtual_clock).value();
+  };
+  const auto found_now = [&](Store& store) {
+    return std::ranges::count(chains, 16u, [&](const auto& keys) { return store.lookup(keys).blocks; });
+  };
+  (void)open_unreadable()->check_integrity();  // looks after the folder
+  EXPECT_TRUE(fs::exists(folder_.path() / "store/snapshot"));
+  const auto store = open_unreadable();
+  virtual_clock.advance(11);
+  (void)store->check_integrity();
+  EXPECT_EQ(found_now(*store), 0);
+  unreadable = false;
+  virtual_clock.advance(11);
+  EXPECT_TRUE(eventually([&] { return found_now(*store) == 2; }));
+  EXPECT_TRUE(store->check_integrity()) << "they are counted";
+  for (const auto& keys : chains) EXPECT_EQ(load_all(*store, keys), 16u);
+}
+
 }  // namespace
 }  // namespace shale::testing
