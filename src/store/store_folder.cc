@@ -95,8 +95,10 @@ Status StoreCore::rebuild(std::uint32_t tier) {
 void StoreCore::find_unread_manifests(std::uint32_t tier) {
   TierState& state = tiers[tier];
   if (state.unread_manifests.empty() || clock.now_s() < state.read_again_s) return;
-  const bool some = read_again(state.tier(), state.unread_manifests, wall_s(),
-                               [&](const IndexRecord& stored) { adopt(tier, stored); });
+  const bool some = read_again(state.tier(), state.unread_manifests, wall_s(), [&](const IndexRecord& stored) {
+    if (const std::lock_guard lock(mutex); state.is_removed(stored.facts.name)) return;
+    adopt(tier, stored);
+  });
   state.read_again_s = some ? 0 : clock.now_s() + kFindAgainAfterS;
 }
 
@@ -347,7 +349,7 @@ void StoreCore::look(std::uint32_t tier, const BlobOwner& owner) {
 void StoreCore::adopt(std::uint32_t tier, IndexRecord stored) {
   const std::lock_guard lock(mutex);
   const auto id = index.find(stored.facts.name);
-  if ((id && index.at(*id).on(tier)) || tiers[tier].removals.contains(stored.facts.name)) return;
+  if (id && index.at(*id).on(tier)) return;
   apply(tier, stored, false);
   log(tier, std::move(stored));
 }
