@@ -40,17 +40,16 @@ Status check_vocabulary(const GgufFile& file) {
       return fail(ErrorCode::kCorrupt, "token {} (\"{}\") is in the vocabulary twice", i, tokens[i]);
     }
   }
-  for (const std::string key : {"tokenizer.ggml.scores", "tokenizer.ggml.token_type"}) {
-    const auto length = file.array_length(key);
-    if (file.has(key) && length != tokens.size()) {
-      return fail(ErrorCode::kCorrupt, "{} has {} entries for {} tokens", key, length.value_or(0), tokens.size());
-    }
-  }
-  if (*kind == "bert") {
-    SHALE_ASSIGN(const auto types, file.integers("tokenizer.ggml.token_type"));
-    if (std::ranges::find(types, kByteType) != types.end()) {
-      return fail(ErrorCode::kCorrupt, "a vocabulary of kind \"bert\" with tokens for bytes");
-    }
+  const auto one_each = [&](const std::string& key, std::size_t entries) -> Status {
+    if (!file.has(key) || entries == tokens.size()) return {};
+    return fail(ErrorCode::kCorrupt, "{} has {} entries for {} tokens", key, entries, tokens.size());
+  };
+  SHALE_ASSIGN(const auto scores, file.floats("tokenizer.ggml.scores"));
+  SHALE_TRY(one_each("tokenizer.ggml.scores", scores.size()));
+  SHALE_ASSIGN(const auto types, file.integers("tokenizer.ggml.token_type"));
+  SHALE_TRY(one_each("tokenizer.ggml.token_type", types.size()));
+  if (*kind == "bert" && std::ranges::find(types, kByteType) != types.end()) {
+    return fail(ErrorCode::kCorrupt, "a vocabulary of kind \"bert\" with tokens for bytes");
   }
   if (*kind == "gpt2") {
     SHALE_ASSIGN(const auto words, file.text("tokenizer.ggml.pre"));

@@ -192,6 +192,16 @@ TEST_F(TokenizerTest, RefusesDamagedVocabularies) {
                 gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, &one, 1);
               }),
               HasSubstr("token_type has 1 entries"));
+  EXPECT_THAT(error([](gguf_context* gguf) {
+                const std::vector<std::uint8_t> types(testing::kByteVocabulary, 1);
+                gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_UINT8, types.data(), types.size());
+              }),
+              HasSubstr("token_type is not an array of 32-bit integers"));
+  EXPECT_THAT(error([](gguf_context* gguf) {
+                std::vector<const char*> scores(testing::kByteVocabulary, "1");
+                gguf_set_arr_str(gguf, "tokenizer.ggml.scores", scores.data(), scores.size());
+              }),
+              HasSubstr("scores is not an array of 32-bit floats"));
   EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.tokens", "all"); }),
               HasSubstr("not an array of strings"));
   EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.model", "rwkv"); }),

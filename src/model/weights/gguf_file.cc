@@ -170,13 +170,22 @@ Result<std::vector<std::string_view>> GgufFile::texts(const std::string& key) co
   return result;
 }
 
-Result<std::span<const std::int32_t>> GgufFile::integers(const std::string& key) const {
+template <class T>
+Result<std::span<const T>> GgufFile::elements(const std::string& key, int type, std::string_view of) const {
   const std::int64_t id = gguf_find_key(gguf_, key.c_str());
-  if (id < 0) return std::span<const std::int32_t>();
-  if (gguf_get_kv_type(gguf_, id) != GGUF_TYPE_ARRAY || gguf_get_arr_type(gguf_, id) != GGUF_TYPE_INT32) {
-    return fail(ErrorCode::kCorrupt, "{} is not an array of 32-bit integers", key);
+  if (id < 0) return std::span<const T>();
+  if (gguf_get_kv_type(gguf_, id) != GGUF_TYPE_ARRAY || gguf_get_arr_type(gguf_, id) != type) {
+    return fail(ErrorCode::kCorrupt, "{} is not an array of {}", key, of);
   }
-  return std::span(static_cast<const std::int32_t*>(gguf_get_arr_data(gguf_, id)), gguf_get_arr_n(gguf_, id));
+  return std::span(static_cast<const T*>(gguf_get_arr_data(gguf_, id)), gguf_get_arr_n(gguf_, id));
+}
+
+Result<std::span<const std::int32_t>> GgufFile::integers(const std::string& key) const {
+  return elements<std::int32_t>(key, GGUF_TYPE_INT32, "32-bit integers");
+}
+
+Result<std::span<const float>> GgufFile::floats(const std::string& key) const {
+  return elements<float>(key, GGUF_TYPE_FLOAT32, "32-bit floats");
 }
 
 Result<std::vector<bool>> GgufFile::flags(const std::string& key) const {

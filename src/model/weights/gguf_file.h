@@ -48,6 +48,8 @@ class GgufFile {
   Result<std::vector<std::string_view>> texts(const std::string& key) const;
   // The elements of an array of signed 32-bit integers, or nothing.
   Result<std::span<const std::int32_t>> integers(const std::string& key) const;
+  // Of 32-bit floats, likewise.
+  Result<std::span<const float>> floats(const std::string& key) const;
   // Which elements of an array of booleans or 32-bit integers are not zero; kCorrupt for anything else.
   Result<std::vector<bool>> flags(const std::string& key) const;
   // Whether the key exists, and the number of elements where it is an array.
@@ -64,6 +66,8 @@ class GgufFile {
  private:
   GgufFile() = default;
   Status read();
+  template <class T>
+  Result<std::span<const T>> elements(const std::string& key, int type, std::string_view of) const;
 
   std::span<const std::byte> bytes_;
   void* mapping_ = nullptr;
