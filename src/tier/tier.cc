@@ -157,7 +157,9 @@ void Tier::finished_read(double start_s, double seconds, const Result<BlobBytes>
     stats_.read_seconds += seconds;
     read_trouble_.reset();
   } else if (!cancelled) {
-    ++(result.error().code == ErrorCode::kNotFound ? stats_.misses : stats_.read_errors);
+    const bool missed = result.error().code == ErrorCode::kNotFound;
+    ++(missed ? stats_.misses : stats_.read_errors);
+    if (missed) read_trouble_.reset();
     if (result.error().code == ErrorCode::kIo) read_trouble_ = result.error();
   }
 }

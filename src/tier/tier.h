@@ -186,7 +186,8 @@ class Tier {
 
   TierStats stats() const;
   // Says that a call has been in flight for ten seconds and four times as long as it should take; or why writing, or
-  // reading, last failed for the device's own reasons (kIo, kFull), if it has not worked since.
+  // reading, last failed for the device's own reasons (kIo, kFull), if it has not worked since: a read that finds
+  // nothing has, a write that finds its blob there has written nothing.
   virtual std::optional<Error> trouble() const;
   // The breaker of a tier behind a network.
   virtual std::optional<BreakerState> breaker() const { return std::nullopt; }

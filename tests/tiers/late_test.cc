@@ -121,6 +121,15 @@ TEST_F(LateTest, ACallThatDoesNotComeBackIsToldOf) {
   EXPECT_FALSE(tier.trouble());
 }
 
+TEST_F(LateTest, AFailedReadIsTroubleUntilOneIsAnswered) {
+  VirtualClock clock;
+  FaultyTier tier(make_memory_tier(1 << 20, clock), {.fail_read = only(1)}, clock);
+  EXPECT_EQ(code_of(tier.read(id_)->take()), ErrorCode::kIo);
+  EXPECT_THAT(tier.trouble().value().message, HasSubstr("injected"));
+  EXPECT_EQ(code_of(tier.read(id_)->take()), ErrorCode::kNotFound);
+  EXPECT_FALSE(tier.trouble());
+}
+
 // As long as it is within what so many bytes take, it is at work.
 TEST_F(LateTest, AQueueIsNoSilence) {
   VirtualClock clock;
