@@ -129,20 +129,13 @@ std::optional<KvMedium> medium_of(const TierSpec& spec) {
   return scheme->local_folder ? std::optional(KvMedium::kStorage) : std::nullopt;
 }
 
-// Tiers whose storage is in trouble are taken, too: they are opened when they can be. `faults`: may be null.
-Result<std::vector<StoreTier>> open_tiers(std::vector<TierSpec> specs, const std::shared_ptr<const FaultFile>& faults,
-                                          const Clock& clock) {
+// Tiers whose storage is in trouble are taken, too: they are opened when they can be.
+Result<std::vector<StoreTier>> open_tiers(std::vector<TierSpec> specs, const Clock& clock) {
   for (TierSpec& spec : specs) spec.late = true;
-  SHALE_ASSIGN(auto tiers, open_store_tiers(specs, clock));
-  if (!faults) return tiers;
-  for (StoreTier& tier : tiers) tier.tier = make_faulty_tier(std::move(tier.tier), faults, clock);
-  return tiers;
+  return open_store_tiers(specs, clock);
 }
 
-Result<std::string> ask_tier(const TierSpec& spec, const Hash128& matter, const std::string& found,
-                             const Clock& clock) {
-  SHALE_ASSIGN(const auto tiers, open_tiers({spec}, nullptr, clock));
-  Tier& tier = *tiers.front().tier;
+Result<std::string> ask_tier(Tier& tier, const Hash128& matter, const std::string& found, const Clock& clock) {
   for (const double until_s = clock.now_s() + kReachableWithinS; !tier.reachable() && clock.now_s() < until_s;) {
     clock.sleep_until_s(clock.now_s() + kReachableNapS);
   }
@@ -150,16 +143,16 @@ Result<std::string> ask_tier(const TierSpec& spec, const Hash128& matter, const 
 }
 
 // Agrees by the first tier that other machines use: who runs other types finds nothing of what this one stores.
-WeightAgreement agree_on(const std::vector<TierSpec>& specs, const Clock& clock) {
-  const auto shared = std::ranges::find_if(specs, is_shared);
-  if (shared == specs.end()) return nullptr;
-  return [spec = *shared, &clock](const Hash128& matter, const std::string& found) {
-    auto answer = ask_tier(spec, matter, found, clock);
+WeightAgreement agree_on(const std::vector<StoreTier>& tiers, const Clock& clock) {
+  const auto shared = std::ranges::find_if(tiers, &StoreTier::shared);
+  if (shared == tiers.end()) return nullptr;
+  return [&tier = *shared->tier, &clock](const Hash128& matter, const std::string& found) {
+    auto answer = ask_tier(tier, matter, found, clock);
     if (answer) return *std::move(answer);
     constexpr auto kAlone =
         "shale: {} does not say which types its servers run weights in ({}); they are as measured here, and may be "
         "others than theirs, who then share nothing with this one: give --weights";
-    print_note(fmt::format(kAlone, spec.name, answer.error().message));
+    print_note(fmt::format(kAlone, tier.name(), answer.error().message));
     return std::string();
   };
 }
@@ -195,20 +188,19 @@ Result<std::shared_ptr<AnswerMetric>> open_metric(const std::string& name, const
   return make_answer_metric(name, std::move(encoder));
 }
 
-// `specs`: none where nothing is to be stored.
-Result<std::unique_ptr<Cache>> open_cache(const std::optional<std::vector<TierSpec>>& specs, const std::string& faults,
-                                          CacheOptions options, const Fingerprint& fingerprint, PagePool& pool,
-                                          const Clock& clock) {
+// `specs`: none where nothing is to be stored; `tiers` are theirs.
+Result<std::unique_ptr<Cache>> open_cache(const std::optional<std::vector<TierSpec>>& specs,
+                                          std::vector<StoreTier> tiers, const std::string& faults, CacheOptions options,
+                                          const Fingerprint& fingerprint, PagePool& pool, const Clock& clock) {
   std::shared_ptr<const FaultFile> file;
   options.wall_clock = wall_clock_s;
   if (!faults.empty()) {
     SHALE_ASSIGN(file, FaultFile::open(faults));
     options.wall_clock = [file] { return wall_clock_s() + file->now().clock_s; };
+    for (StoreTier& tier : tiers) tier.tier = make_faulty_tier(std::move(tier.tier), file, clock);
   }
-  std::vector<StoreTier> tiers;
   std::unique_ptr<MetadataStore> metadata_store;
   if (specs) {
-    SHALE_ASSIGN(tiers, open_tiers(*specs, file, clock));
     SHALE_ASSIGN(metadata_store, open_metadata_store(*specs, tiers, fingerprint, options.wall_clock));
   }
   if (tiers.empty()) tiers.push_back({make_memory_tier(0, clock)});  // the cache wants one; this has no room
@@ -224,9 +216,13 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
   SHALE_ASSIGN(serving->tokenizer_, Tokenizer::load(path));
   std::optional<std::vector<TierSpec>> stored;
-  if (options.store && options.engine.prefix_cache) stored = specs;
-  SHALE_ASSIGN(serving->model_, open_model(options.model, stored ? agree_on(*stored, serving->clock_) : nullptr,
-                                           batch_tokens_for(options.engine)));
+  std::vector<StoreTier> tiers;
+  if (options.store && options.engine.prefix_cache) {
+    stored = specs;
+    SHALE_ASSIGN(tiers, open_tiers(specs, serving->clock_));
+  }
+  SHALE_ASSIGN(serving->model_,
+               open_model(options.model, agree_on(tiers, serving->clock_), batch_tokens_for(options.engine)));
   SHALE_TRY(check_interrupt());
 
   if (!serving->model_->info().reproducible && options.model.kv_cache_dtype == "fp16") {
@@ -262,8 +258,8 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
     if (stored) std::ranges::transform(*stored, std::back_inserter(events.tiers), medium_of);
     cache_options.events = std::make_shared<KvEvents>(std::move(events));
   }
-  SHALE_ASSIGN(serving->cache_, open_cache(stored, options.faults, std::move(cache_options), fingerprint,
-                                           *serving->pool_, serving->clock_));
+  SHALE_ASSIGN(serving->cache_, open_cache(stored, std::move(tiers), options.faults, std::move(cache_options),
+                                           fingerprint, *serving->pool_, serving->clock_));
   note_prior_texts(*serving->tokenizer_, *serving->cache_);
   for (const TierNews::State& state : tier_states(*serving->cache_)) {
     if (state.trouble) print_note("shale: " + begin_line(state));

@@ -5,37 +5,51 @@
 namespace shale {
 namespace {
 
-constexpr double kOpenAgainAfterS = 2;
+constexpr std::chrono::seconds kAgainAfter(2), kPatience(2);
 
 }  // namespace
 
 Status LateOpening::begin(bool late) {
-  const Status opened = open_();
-  done_ = opened.has_value();
-  if (opened) return {};
-  if (!late || opened.error().code == ErrorCode::kInvalidArgument) return opened;
-  why_not_ = opened.error();
-  thread_ = std::jthread([this](const std::stop_token& stop) { open_until_it_succeeds(stop); });
+  if (!late) {
+    SHALE_TRY(reach_());
+    done_ = true;
+    SHALE_TRY(count_());
+    counted_ = true;
+    trouble_.reset();
+    return {};
+  }
+  thread_ = std::jthread([this](const std::stop_token& stop) {
+    try_until_it_succeeds(reach_, done_, stop);
+    try_until_it_succeeds(count_, counted_, stop);
+  });
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, kPatience, [this] { return counted_ || failed_; });
+  if (failed_ && trouble_ && trouble_->code == ErrorCode::kInvalidArgument) return std::unexpected(*trouble_);
   return {};
 }
 
-void LateOpening::open_until_it_succeeds(const std::stop_token& stop) {
-  while (!done_) {
+void LateOpening::try_until_it_succeeds(const Step& step, std::atomic<bool>& succeeded, const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    const Status ended = step();
     std::unique_lock lock(mutex_);
-    stopped_.wait_for(lock, stop, std::chrono::duration<double>(kOpenAgainAfterS), [] { return false; });
-    lock.unlock();
-    if (stop.stop_requested()) return;
-    const Status opened = open_();
-    lock.lock();
-    if (!opened) why_not_ = opened.error();
-    done_ = opened.has_value();
+    succeeded = ended.has_value();
+    failed_ = failed_ || !ended;
+    trouble_ = ended ? std::nullopt : std::optional(ended.error());
+    changed_.notify_all();
+    if (ended) return;
+    changed_.wait_for(lock, stop, kAgainAfter, [] { return false; });
   }
 }
 
 Status LateOpening::reached() const {
   if (done_) return {};
   const std::lock_guard lock(mutex_);
-  return std::unexpected(why_not_);
+  return trouble_ ? Status(std::unexpected(*trouble_)) : Status();
+}
+
+std::optional<Error> LateOpening::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return trouble_;
 }
 
 }  // namespace shale

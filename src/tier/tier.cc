@@ -38,18 +38,17 @@ std::uint64_t Tier::used_bytes_locked() const {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(0, stored_bytes_ + reserved_bytes_));
 }
 
-bool Tier::count_stored(const std::function<Result<std::uint64_t>()>& count) {
+Status Tier::count_stored(const std::function<Result<std::uint64_t>()>& count) {
   std::int64_t written_before = 0;
   {
     const std::lock_guard lock(mutex_);
     written_before = written_bytes_;
   }
-  const Result<std::uint64_t> found = count();
-  if (!found) return false;
+  SHALE_ASSIGN(const std::uint64_t found, count());
   const std::lock_guard lock(mutex_);
-  stored_bytes_ = static_cast<std::int64_t>(*found) + written_bytes_ - written_before;
+  stored_bytes_ = static_cast<std::int64_t>(found) + written_bytes_ - written_before;
   ++counts_;
-  return true;
+  return {};
 }
 
 void Tier::count_others(std::int64_t bytes) {

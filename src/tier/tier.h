@@ -232,8 +232,8 @@ class Tier {
   // for it is given back.
   void finished_write(double start_s, double seconds, std::uint64_t bytes, bool stored, const Status& status);
   // Replaces what is counted as stored, beside what writes in flight have reserved, by what `count` finds in the store.
-  // Blobs written or removed meanwhile may count twice, but are never missed. False if it cannot be counted.
-  bool count_stored(const std::function<Result<std::uint64_t>()>& count);
+  // Blobs written or removed meanwhile may count twice, but are never missed. Its error if it cannot be counted.
+  Status count_stored(const std::function<Result<std::uint64_t>()>& count);
 
   const Clock& clock_;
 

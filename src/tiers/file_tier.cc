@@ -175,7 +175,7 @@ bool FileTier::count_again() {
   for (int tries = 0; tries < 2; ++tries) {
     const std::uint64_t begun = changes_begun_;
     const bool alone = changes_in_flight_ == 0;
-    const bool counted = count_stored([open] { return open->files->total_bytes(); });
+    const bool counted = count_stored([open] { return open->files->total_bytes(); }).has_value();
     if (counted && alone && changes_begun_ == begun) return true;
     counted_beside_changes_ = true;
     if (!counted || changes_in_flight_ > 0) return counted;     // the last of them counts again

@@ -60,6 +60,18 @@ class ServeRemoteTest : public ServeProgram {
   int next_ = 0;
 };
 
+TEST_F(ServeRemoteTest, TheTierThatSaysWhichWeightsAreRunIsOpenedOnce) {
+  std::atomic<int> opened = 0;
+  S3Server s3({.fault = [&](const S3Asked& asked, S3Answer right) {
+    opened += asked.method == "PUT" && asked.path.ends_with("/shale-s3-1");
+    return right;
+  }});
+  s3.put("kv/shale-s3-1", "");
+  serve_on(s3.url("kv"));
+  EXPECT_EQ(opened, 1);
+  EXPECT_EQ(end(SIGTERM).status, 0);
+}
+
 TEST_F(ServeRemoteTest, AnS3ThatAnswers503AndHangsChangesNoAnswer) {
   S3Server s3;
   const std::string tier = s3.url("kv", "&timeout=1500ms");

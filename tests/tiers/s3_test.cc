@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "io/net_proxy.h"
+#include "support/eventually.h"
 #include "support/s3_server.h"
 #include "tiers/blobs.h"
 #include "tiers/s3/s3_client.h"
@@ -356,6 +357,43 @@ TEST_F(S3Test, WrongBucketsAndCredentialsAreSaidAndNoSecretIs) {
        {"s3://bucket?endpoint=127.0.0.1:80", "s3://Bucket/x", "s3://bucket?timeout=0s", "s3:bucket"}) {
     EXPECT_EQ(code_of(parse_tiers({url})), ErrorCode::kInvalidArgument) << url;
   }
+}
+
+TEST_F(S3Test, ALateTierIsReadWhileWhatItHoldsIsCounted) {
+  S3Server server;
+  const BlobId id = blob_id(1, 0);
+  ASSERT_TRUE(open(server)->write(id, blob_bytes(id, 5000))->wait());
+  std::atomic<bool> may_list = false;
+  server.set_fault([&](const S3Asked& asked, S3Answer right) {
+    if (asked.query.find("list-type") != std::string::npos) may_list.wait(false);
+    return right;
+  });
+  auto specs = parse_tiers({server.url("some/prefix", "&size=1GiB&timeout=60s")}).value();
+  specs.front().late = true;
+  const auto tier = make_tier(specs.front(), clock_).value();
+  EXPECT_TRUE(tier->reachable());
+  EXPECT_FALSE(tier->trouble());
+  EXPECT_EQ(tier->capacity_bytes(), 0u) << "nobody knows how much is left";
+  EXPECT_TRUE(tier->read(id)->take());
+  may_list = true;
+  may_list.notify_all();
+  EXPECT_TRUE(eventually([&] { return tier->capacity_bytes() == 1u << 30; }));
+  EXPECT_EQ(tier->used_bytes(), 8192u);
+}
+
+TEST_F(S3Test, AListThatNeverEndsIsAnError) {
+  S3Server server({.page = 1});
+  const auto tier = open(server);
+  for (std::uint32_t part = 0; part < 3; ++part) {
+    ASSERT_TRUE(tier->write(blob_id(1, part), blob_bytes(blob_id(1, part), 10))->wait());
+  }
+  const std::string same =
+      "<ListBucketResult><IsTruncated>true</IsTruncated>"
+      "<NextContinuationToken>same</NextContinuationToken></ListBucketResult>";
+  server.set_fault(errs(
+      10, [](const S3Asked& asked) { return asked.query.find("list-type") != std::string::npos; },
+      [&](const S3Answer&) { return S3Answer{.body = same}; }));
+  EXPECT_EQ(code_of(tier->list()), ErrorCode::kIo);
 }
 
 TEST_F(S3Test, ATierWhoseServerIsAwayIsOpenedWhenItComes) {

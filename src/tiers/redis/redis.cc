@@ -40,20 +40,20 @@ class RedisTier final : public Tier {
   }
 
   // Asks the server how much memory it has, and what is there. Where it does not answer: an error or, if `late`, a tier
-  // that is not reachable until it does.
+  // that is not reachable until it does, and that has room within a bound once what is there has been counted.
   static Result<std::unique_ptr<Tier>> open(std::unique_ptr<RedisTier> tier, bool late) {
     SHALE_TRY(tier->opening_.begin(late));
     return tier;
   }
 
   Status reachable() const override { return opening_.reached(); }
-  std::uint64_t capacity_bytes() const override { return opening_.done() ? Tier::capacity_bytes() : 0; }
+  std::uint64_t capacity_bytes() const override { return opening_.room(Tier::capacity_bytes()); }
   bool persistent() const override { return true; }
   std::string describe() const override {
     return fmt::format("{}: Redis {}{}", name(), where_, secure_ ? " over TLS" : "");
   }
   std::optional<Error> trouble() const override {
-    if (const Status reached = reachable(); !reached) return reached.error();
+    if (const auto unopened = opening_.trouble()) return unopened;
     const auto trouble = blobs_.cluster() ? blobs_.trouble() : breaker_.trouble();
     return trouble ? trouble : Tier::trouble();
   }
@@ -66,17 +66,10 @@ class RedisTier final : public Tier {
   }
 
  private:
-  Status begin() {
-    SHALE_TRY(blobs_.greet());
-    Status counted;
-    count_stored([&] {
-      auto bytes = total_bytes();
-      if (!bytes) counted = std::unexpected(bytes.error());
-      return bytes;
-    });
-    // Without a bound nothing depends on it, and of a cluster a node may be away for long.
-    if (!counted && Tier::capacity_bytes() != kUnlimited && !blobs_.cluster()) return counted;
-    return {};
+  // Without a bound nothing depends on it, and of a cluster a node may be away for long.
+  Status count() {
+    const Status counted = count_stored([this] { return total_bytes(); });
+    return Tier::capacity_bytes() == kUnlimited || blobs_.cluster() ? Status() : counted;
   }
 
   std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
@@ -141,7 +134,7 @@ class RedisTier final : public Tier {
     return sizes && sizes->front() ? stored_bytes(*sizes->front()) : 0;
   }
   bool count_again() override {
-    return count_stored([this] { return asked([this] { return total_bytes(); }); });
+    return count_stored([this] { return asked([this] { return total_bytes(); }); }).has_value();
   }
   Result<std::uint64_t> total_bytes() const {
     SHALE_ASSIGN(const auto ids, blobs_.list());
@@ -185,7 +178,7 @@ class RedisTier final : public Tier {
   std::condition_variable none_in_flight_;
   unsigned in_flight_ = 0;  // reads and writes
   mutable RedisBlobs blobs_;
-  LateOpening opening_{[this] { return begin(); }};
+  LateOpening opening_{[this] { return blobs_.greet(); }, [this] { return count(); }};
 };
 
 // "user@host:port", "host", "[::1]:port".

@@ -40,7 +40,8 @@ S3Tier::S3Tier(S3TierOptions options, const Clock& clock)
       buffers_(BufferPool::make()),
       client_(options_.client),
       hashing_(kHashingThreads, StandBack::kForWrites),
-      opening_([this] { return open(); }) {}
+      opening_([this] { return try_conditional_write(); },
+               [this] { return count_stored([this] { return total_bytes(); }); }) {}
 
 Result<std::unique_ptr<Tier>> S3Tier::make(S3TierOptions options, bool late, const Clock& clock) {
   std::unique_ptr<S3Tier> tier(new S3Tier(std::move(options), clock));
@@ -48,14 +49,7 @@ Result<std::unique_ptr<Tier>> S3Tier::make(S3TierOptions options, bool late, con
   return tier;
 }
 
-Status S3Tier::open() {
-  SHALE_ASSIGN(conditional_, try_conditional_write());
-  SHALE_ASSIGN(const std::uint64_t bytes, total_bytes());
-  count_others(static_cast<std::int64_t>(bytes));
-  return {};
-}
-
-Result<bool> S3Tier::try_conditional_write() {
+Status S3Tier::try_conditional_write() {
   S3Call call;
   call.method = "PUT";
   call.key = options_.prefix + std::string(kMarker);
@@ -63,12 +57,13 @@ Result<bool> S3Tier::try_conditional_write() {
   for (int time = 0; time < 2; ++time) {
     const Result<HttpAnswer> answer = client_.wait(call);
     if (!answer) {
-      if (answer.error().code == ErrorCode::kUnsupported) return false;
+      if (answer.error().code == ErrorCode::kUnsupported) return {};
       return std::unexpected(answer.error());
     }
-    if (answer->head.status == 412) return true;
+    conditional_ = answer->head.status == 412;
+    if (conditional_) return {};
   }
-  return false;
+  return {};
 }
 
 Status S3Tier::reachable() const { return opening_.reached(); }
@@ -81,8 +76,7 @@ std::string S3Tier::describe() const {
 std::uint64_t S3Tier::stored_bytes(std::uint64_t bytes) const { return framed_bytes(bytes); }
 
 std::optional<Error> S3Tier::trouble() const {
-  const Status open = reachable();
-  if (!open) return open.error();
+  if (auto error = opening_.trouble()) return error;
   if (auto error = breaker_.trouble()) return error;
   return Tier::trouble();
 }
@@ -292,9 +286,11 @@ void S3Tier::list_keys(std::string prefix, const Listed& listed, std::shared_ptr
   S3Call call;
   call.query = {{"list-type", "2"}, {"prefix", prefix}};
   if (!next.empty()) call.query.emplace_back("continuation-token", next);
-  call.done = [this, prefix, listed, so_far](const Result<HttpAnswer>& answer) {
+  call.done = [this, prefix, listed, so_far, next](const Result<HttpAnswer>& answer) {
     if (!answer) return listed(std::unexpected(answer.error()));
+    if (ending_) return listed(fail(ErrorCode::kCancelled, "the tier is being closed"));
     Result<S3Listing> page = parse_s3_listing(answer->body);
+    if (page && !next.empty() && page->next == next) page = fail(ErrorCode::kIo, "a list whose next page is the same");
     if (!page) return listed(std::unexpected(Error{ErrorCode::kIo, client_.place() + ": " + page.error().message}));
     so_far->insert(so_far->end(), page->objects.begin(), page->objects.end());
     if (page->next.empty()) return listed(std::move(*so_far));
@@ -354,8 +350,8 @@ Result<std::vector<std::vector<std::uint32_t>>> S3Tier::parts_of_impl(std::span<
 // What a refused write costs is bounded: a twentieth of the time may go into counting.
 bool S3Tier::count_again() {
   const double start_s = clock_.now_s();
-  if (!opening_.done() || start_s < count_again_at_s_) return false;  // opening counts
-  const bool counted = count_stored([this] { return total_bytes(); });
+  if (!opening_.counted() || start_s < count_again_at_s_) return false;
+  const bool counted = count_stored([this] { return total_bytes(); }).has_value();
   count_again_at_s_ = clock_.now_s() + 20 * (clock_.now_s() - start_s);
   return counted;
 }

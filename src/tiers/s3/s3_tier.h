@@ -31,11 +31,13 @@ struct S3TierOptions {
 class S3Tier final : public Tier {
  public:
   // Asks the bucket what it holds. kInvalidArgument where it, or the credentials, are not as they should be; where the
-  // server does not answer, kIo, or, if `late`, a tier that is not reachable until it does.
+  // server does not answer, kIo, or, if `late`, a tier that is not reachable until it does, and of which what it holds
+  // is counted beside: a bounded one has no room before that.
   static Result<std::unique_ptr<Tier>> make(S3TierOptions options, bool late, const Clock& clock);
+  ~S3Tier() override { ending_ = true; }
 
   Status reachable() const override;
-  std::uint64_t capacity_bytes() const override { return opening_.done() ? Tier::capacity_bytes() : 0; }
+  std::uint64_t capacity_bytes() const override { return opening_.room(Tier::capacity_bytes()); }
   bool persistent() const override { return true; }
   std::string describe() const override;
   std::uint64_t stored_bytes(std::uint64_t bytes) const override;
@@ -56,9 +58,8 @@ class S3Tier final : public Tier {
   using Listed = std::function<void(Result<std::vector<S3Listing::Object>>)>;
 
   S3Tier(S3TierOptions options, const Clock& clock);
-  Status open();
-  // Whether the server keeps what is there when it is asked to write only what is not.
-  Result<bool> try_conditional_write();
+  // Learns whether the server keeps what is there when it is asked to write only what is not.
+  Status try_conditional_write();
 
   std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override;
   std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override;
@@ -97,6 +98,7 @@ class S3Tier final : public Tier {
   std::mutex looking_mutex_;
   std::map<BlobId, std::deque<std::shared_ptr<Upload>>> looking_;  // in flight, and behind each what waits for it
   // Operations in flight end here, while all that they use still lives.
+  std::atomic<bool> ending_ = false;  // no further page is asked for
   mutable S3Client client_;
   IoThreads hashing_;
   LateOpening opening_;
