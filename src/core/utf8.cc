@@ -47,6 +47,18 @@ std::string_view utf8_back(std::string_view text, std::size_t bytes) {
   return text.substr(begin);
 }
 
+std::string printable(std::string_view text, std::size_t bytes_max) {
+  std::string line(utf8_front(text, bytes_max));
+  for (std::size_t at = 0, length = 0; at < line.size(); at += length) {
+    const std::size_t well_formed = sequence_length(std::string_view(line).substr(at));
+    length = std::max<std::size_t>(well_formed, 1);
+    const auto first = static_cast<unsigned char>(line[at]);
+    const bool second_set = first == 0xc2 && static_cast<unsigned char>(line[at + 1]) < 0xa0;  // U+0080 to U+009F
+    if (well_formed == 0 || first < ' ' || first == 0x7f || second_set) line.replace(at, length, length, '?');
+  }
+  return line;
+}
+
 std::size_t find_invalid_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     if (text.size() - at >= 8 && is_ascii(text.data() + at)) {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/clock.h"
+#include "core/utf8.h"
 #include "server/answer_json.h"
 
 namespace shale {
@@ -18,15 +19,8 @@ std::string time_text(double wall_s) {
                      static_cast<int>(1000 * (wall_s - whole)));
 }
 
-// What clients sent is told of in messages: of one line, and no longer than a line is read.
-std::string printable(std::string_view text) {
-  constexpr std::size_t kBytesMax = 300;
-  std::string line(text.substr(0, kBytesMax));
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
-  }
-  return line;
-}
+// Messages tell of what clients and tiers' servers sent; no longer than they are read.
+constexpr std::size_t kWhyBytes = 300, kNoteBytes = 1000;
 
 std::string_view level_text(LogLevel level) {
   switch (level) {
@@ -50,7 +44,7 @@ std::string text_line(const RequestEnd& end, double wall_s) {
   std::string line = fmt::format("{} {}", time_text(wall_s), end.id.empty() ? "-" : end.id);
   if (!end.tenant.empty()) line += fmt::format(" {}", end.tenant);
   line += fmt::format(" {} {}", end.status, end.outcome);
-  if (!end.why.empty()) line += fmt::format(" ({})", printable(end.why));
+  if (!end.why.empty()) line += fmt::format(" ({})", printable(end.why, kWhyBytes));
   if (const Response* response = end.response) {
     line += fmt::format(": {} tokens, computed {}", response->prompt_tokens, response->computed_tokens());
     for (const auto& [source, tokens] : response->cached.sources()) {
@@ -72,7 +66,7 @@ std::string json_line(const RequestEnd& end, double wall_s) {
                {"tenant", named(end.tenant)},
                {"status", end.status},
                {"outcome", end.outcome},
-               {"why", named(printable(end.why))},
+               {"why", named(printable(end.why, kWhyBytes))},
                {"seconds", end.seconds}};
   if (const Response* response = end.response) {
     line["usage"] = usage_json(*response);
@@ -98,9 +92,9 @@ void RequestLog::add(const RequestEnd& end) {
 
 void RequestLog::note(LogLevel level, std::string_view text) {
   if (level > level_) return;
-  const std::string time = time_text(wall_clock_s());
-  write(form_ == Form::kText ? fmt::format("{} {}: {}", time, level_text(level), text)
-                             : dump({{"time", time}, {"level", level_text(level)}, {"message", text}}));
+  const std::string time = time_text(wall_clock_s()), line = printable(text, kNoteBytes);
+  write(form_ == Form::kText ? fmt::format("{} {}: {}", time, level_text(level), line)
+                             : dump({{"time", time}, {"level", level_text(level)}, {"message", line}}));
 }
 
 void RequestLog::write(std::string line) {

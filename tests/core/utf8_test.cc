@@ -32,5 +32,17 @@ TEST(Utf8, CutsBetweenCharacters) {
   }
 }
 
+TEST(Utf8, PrintsOneLineThatNoTerminalObeys) {
+  EXPECT_EQ(printable("déjà\n\x1b[2J\x7f漢", 100), "déjà??[2J?漢");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "2J\xc2\xa0",
+                      100),
+            "??2J\xc2\xa0")
+      << "a control character of the second set";
+  EXPECT_EQ(printable("a\x80\xe6\xbc\xc2", 100), "a????");
+  EXPECT_EQ(printable("aé漢", 4), "aé");
+  EXPECT_EQ(printable("", 4), "");
+}
+
 }  // namespace
 }  // namespace shale

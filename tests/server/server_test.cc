@@ -208,6 +208,18 @@ TEST(RequestLogTest, LeavesOutWhatConcernsFewerThanItsLevel) {
   EXPECT_EQ(count, 6);
 }
 
+TEST(RequestLogTest, WhatOthersSayMakesNoLinesOfItsOwn) {
+  for (const auto form : {RequestLog::Form::kText, RequestLog::Form::kJson}) {
+    std::string text;
+    RequestLog log(form, LogLevel::kInfo, [&](std::string_view line) { text += line; });
+    log.note(LogLevel::kWarn, "tier s3: status 503\n2030-01-01 all is well \x1b[2J" + std::string(100'000, 'x'));
+    log.add({.id = {}, .tenant = {}, .status = 404, .outcome = "refused", .why = "there is no GET /\xc2\x9b\x9b"});
+    EXPECT_EQ(std::ranges::count(text, '\n'), 2);
+    EXPECT_LT(text.size(), 3000u);
+    for (const char* control : {"\x1b", "\xc2", "\x9b"}) EXPECT_THAT(text, Not(HasSubstr(control)));
+  }
+}
+
 TEST_F(ServerTest, CountsWhatItDoes) {
   start();
   posted("/v1/chat/completions", chat("What is shale?"));

@@ -396,6 +396,19 @@ TEST_F(S3Test, AListThatNeverEndsIsAnError) {
   EXPECT_EQ(code_of(tier->list()), ErrorCode::kIo);
 }
 
+TEST_F(S3Test, WhatTheServerSaysIsToldInOneShortLine) {
+  S3Server server;
+  const auto tier = open(server, "&timeout=200ms");
+  server.set_fault([](const S3Asked&, const S3Answer&) {
+    return S3Answer{503,
+                    "<Error>\n<Code>Slow\nDown</Code><Message>\n  " + std::string(100'000, 'x') + "</Message></Error>"};
+  });
+  const auto list = tier->list();
+  ASSERT_FALSE(list);
+  EXPECT_THAT(list.error().message, HasSubstr("status 503 Slow?Down"));
+  EXPECT_LT(list.error().message.size(), 1000u);
+}
+
 TEST_F(S3Test, ATierWhoseServerIsAwayIsOpenedWhenItComes) {
   auto server = std::make_unique<S3Server>();
   server->set_fault(errs(1000, [](const auto&) { return true; }, [](const S3Answer&) { return S3Answer{500}; }));

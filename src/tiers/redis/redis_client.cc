@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/random.h"
+#include "core/utf8.h"
 #include "io/io_threads.h"
 
 namespace shale {
@@ -26,9 +27,12 @@ constexpr unsigned kPausesMax = 6;
 constexpr double kPauseS = 0.05;
 constexpr double kSuccessorAfterS = 0.1;  // where a node is gone: by then others have said who holds its slots
 
+constexpr std::size_t kSaidBytes = 300;  // of a server's words
+
 Error error_of(const RedisNode& node, const std::string& message) {
   const bool full = message.starts_with("OOM ");
-  return {full ? ErrorCode::kFull : ErrorCode::kIo, fmt::format("{}:{} says: {}", node.host, node.port, message)};
+  return {full ? ErrorCode::kFull : ErrorCode::kIo,
+          fmt::format("{}:{} says: {}", node.host, node.port, printable(message, kSaidBytes))};
 }
 
 }  // namespace
@@ -234,7 +238,7 @@ void RedisClient::answered_error(Lane lane, std::uint32_t node, std::unique_ptr<
   const double pause_s = call->pause_share * std::ldexp(kPauseS, static_cast<int>(call->pauses));
   if (passes && call->pauses < kPausesMax && clock_.now_s() + pause_s < call->deadline_s) {
     ++call->pauses;
-    call->put_off = message;
+    call->put_off = printable(message, kSaidBytes);
     const auto same = call->slot ? std::nullopt : std::optional(node);
     return worker_of(lane).send(lane, same, std::move(call), pause_s);
   }

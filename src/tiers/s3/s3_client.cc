@@ -8,6 +8,7 @@
 
 #include "core/clock.h"
 #include "core/random.h"
+#include "core/utf8.h"
 #include "io/s3_xml.h"
 #include "tier/pending.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr double kBackoffS = 0.05, kBackoffMaxS = 2;  // doubled after every attempt, of which a random share is waited
 constexpr unsigned kAttemptsMax = 8;
+constexpr std::size_t kToldBytes = 500;  // of what is told, some of it in the server's words
 constexpr std::int64_t kSkewToleratedS = 60;
 constexpr double kLookForCredentialsEveryS = 5;
 // The share of a call's remaining time for an attempt that can go on where it was cut off, or that costs little:
@@ -194,7 +196,7 @@ bool S3Client::renews_credentials(const Attempts& attempts, const HttpAnswer& an
 
 Error S3Client::error_of(const Attempts& attempts, const HttpAnswer& answer) const {
   const auto error = [&](ErrorCode code, std::string_view what) {
-    return Error{code, fmt::format("{}: {}", place(), what)};
+    return Error{code, fmt::format("{}: {}", place(), printable(what, kToldBytes))};
   };
   const HttpHead& head = answer.head;
   const S3Complaint complaint = parse_s3_complaint(answer.body);
