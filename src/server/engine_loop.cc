@@ -47,8 +47,9 @@ Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<
   auto channel = std::make_shared<Channel>(options_.text_bytes_max, std::move(on_news));
   const std::lock_guard lock(mutex_);
   if (stopping_) return fail(ErrorCode::kCancelled, "the server is shutting down");
-  const std::uint32_t in_flight_max = engine_.options().sequences_max + options_.queue_max;
-  if (in_flight_ >= in_flight_max) {
+  // Of all that are in flight none may have begun yet: the engine never has to refuse one.
+  const EngineOptions& limits = engine_.options();
+  if (in_flight_ >= std::min(limits.sequences_max + options_.queue_max, limits.waiting_max)) {
     ++overloaded_;
     return fail(ErrorCode::kBusy, "{} requests are running or waiting, which is as many as this server takes",
                 in_flight_);

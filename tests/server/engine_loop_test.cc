@@ -217,6 +217,18 @@ TEST_F(BusyEngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
   EXPECT_TRUE(loop_->submit(ask(9, 40, 1), false));
 }
 
+TEST_F(BusyEngineLoopTest, TakesNoMoreThanTheEngineLetsWait) {
+  engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 1, .chunk_tokens = 128, .waiting_max = 2}, *model_,
+                                     tokenizer_, *cache_, slow_);
+  start({.queue_max = 4});
+  std::vector<Answer> answers;
+  for (std::uint32_t i = 0; i < 2; ++i) answers.push_back(loop_->submit(endless(i), false).value());
+  const auto refused = loop_->submit(ask(9, 40, 1), false);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
+  EXPECT_EQ(loop_->metrics().requests.overloaded, 1u);
+}
+
 TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
   const Response alone = engine_->run(ask(1, 200, 1));
   start({.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}, .quiet_s = 0});
