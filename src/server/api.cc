@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/hash.h"
+#include "core/parsing.h"
 #include "core/random.h"
 #include "server/answer_source.h"
 #include "server/metrics_text.h"
@@ -45,6 +46,15 @@ bool same(std::string_view given, std::string_view wanted) {
   return different == 0;
 }
 
+// The key of `Authorization: Bearer KEY`; nothing of another scheme, whose name is read in either case (RFC
+// 9110, 11.1).
+std::optional<std::string_view> bearers_key(const HttpRequest& head) {
+  constexpr std::string_view kScheme = "Bearer ";
+  const std::string_view given = head.field("authorization");
+  if (!same_ignoring_case(given.substr(0, kScheme.size()), kScheme)) return std::nullopt;
+  return trimmed(given.substr(kScheme.size()), kHttpSpace);
+}
+
 std::vector<Token> completion_prompt(const Tokenizer& tokenizer, AnswerRequest& request) {
   if (!request.prompt_tokens.empty()) return std::move(request.prompt_tokens);
   return tokenizer.tokenize(request.prompt, true);
@@ -53,7 +63,8 @@ std::vector<Token> completion_prompt(const Tokenizer& tokenizer, AnswerRequest& 
 // Only JSON is read, and plain: a browser's page cannot send it to another origin unasked, and it is as long as it
 // says.
 std::optional<ApiError> check_body(const HttpRequest& head) {
-  if (!head.field("content-type").starts_with("application/json")) {
+  const std::string_view type = head.field("content-type");
+  if (!same_ignoring_case(trimmed(type.substr(0, type.find(';')), kHttpSpace), "application/json")) {
     return ApiError{.status = 415, .message = "the body must be JSON, and say so: `Content-Type: application/json`"};
   }
   if (!head.field("content-encoding").empty()) {
@@ -82,14 +93,10 @@ HttpResponse Api::refusal(const HttpFailure& failure) {
 }
 
 ApiResult<int> Api::tenant_of(const HttpRequest& head) const {
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string_view given = head.field("authorization");
-  const bool bears = given.starts_with(kBearer);
-  if (tenants_.any()) {
-    if (const int tenant = bears ? tenants_.find(given.substr(kBearer.size())) : -1; tenant >= 0) return tenant;
-  }
+  const auto key = bearers_key(head);
+  if (const int tenant = key && tenants_.any() ? tenants_.find(*key) : -1; tenant >= 0) return tenant;
   const bool open = options_.api_key.empty() && !tenants_.any();
-  const bool operators = bears && !options_.api_key.empty() && same(given.substr(kBearer.size()), options_.api_key);
+  const bool operators = key && !options_.api_key.empty() && same(*key, options_.api_key);
   if (open || operators) return -1;
   return std::unexpected(ApiError{.status = 401,
                                   .message = "this server wants its key, as in `Authorization: Bearer KEY`",
@@ -178,6 +185,7 @@ HttpResponse Api::refused(const ApiError& error, std::string_view tenant) const 
   }
   HttpResponse response = json_response(error);
   if (!error.allow.empty()) response.fields.emplace_back("Allow", error.allow);
+  if (error.status == 401) response.fields.emplace_back("WWW-Authenticate", "Bearer");
   if (error.status == 429) response.fields.emplace_back("Retry-After", std::to_string(loop_.retry_after_s()));
   return response;
 }

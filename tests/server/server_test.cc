@@ -143,9 +143,21 @@ TEST_F(ServerTest, WantsItsKey) {
     ASSERT_TRUE(result) << given;
     EXPECT_EQ(result->status, 401) << given;
     EXPECT_EQ(Json::parse(result->body)["error"]["code"], "invalid_api_key");
+    EXPECT_EQ(result->get_header_value("WWW-Authenticate"), "Bearer");
   }
   EXPECT_EQ(client().Get("/metrics")->status, 401);
-  EXPECT_EQ(client().Get("/v1/models", {{"Authorization", "Bearer secret"}})->status, 200);
+  for (const char* given : {"Bearer secret", "bearer secret", "BEARER  secret"}) {
+    EXPECT_EQ(client().Get("/v1/models", {{"Authorization", given}})->status, 200) << given;
+  }
+}
+
+TEST_F(ServerTest, ReadsJsonBySomeNameOfIt) {
+  start();
+  const auto status = [&](const char* type) { return client().Post("/v1/completions", "{", type)->status; };
+  for (const char* type : {"application/json", "Application/JSON", "application/json ; charset=utf-8"}) {
+    EXPECT_EQ(status(type), 400) << type << ": it is read, and broken";
+  }
+  for (const char* type : {"text/plain", "application/jsonl", "application"}) EXPECT_EQ(status(type), 415) << type;
 }
 
 TEST_F(ServerTest, SaysWhichFieldMayHaveBeenMeant) {
