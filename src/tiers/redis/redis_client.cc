@@ -27,8 +27,6 @@ constexpr unsigned kPausesMax = 6;
 constexpr double kPauseS = 0.05;
 constexpr double kSuccessorAfterS = 0.1;  // where a node is gone: by then others have said who holds its slots
 
-constexpr std::size_t kSaidBytes = 300;  // of a server's words
-
 Error error_of(const RedisNode& node, const std::string& message) {
   const bool full = message.starts_with("OOM ");
   return {full ? ErrorCode::kFull : ErrorCode::kIo,

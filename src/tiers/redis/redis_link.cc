@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/utf8.h"
 #include "tiers/redis/redis_client.h"
 
 namespace shale {
@@ -179,11 +180,13 @@ Status RedisLink::reply(RespValue value) {
     --greetings_;
     const bool refused = call->may_be_refused && refuses_command({ErrorCode::kIo, value.text});
     if (error && !refused && value.text.find(kNoPasswordNeeded) == std::string::npos) {
-      fail_all({ErrorCode::kIo, fmt::format("{}:{} refuses: {}", node_.host, node_.port, value.text)});
+      fail_all({ErrorCode::kIo,
+                fmt::format("{}:{} refuses: {}", node_.host, node_.port, printable(value.text, kSaidBytes))});
     }
     return {};
   }
-  const Error moved{ErrorCode::kIo, fmt::format("{}:{} says: {}", node_.host, node_.port, error ? value.text : "")};
+  const Error moved{ErrorCode::kIo, fmt::format("{}:{} says: {}", node_.host, node_.port,
+                                                error ? printable(value.text, kSaidBytes) : "")};
   const bool replica = error && value.text.starts_with("READONLY");
   on_reply_(std::move(call), std::move(value));
   // Another server may be reached by the same name or address now.

@@ -51,6 +51,8 @@ struct RedisCall {
   std::optional<std::pair<std::uint32_t, Error>> failed_at = {};
 };
 
+inline constexpr std::size_t kSaidBytes = 300;  // of a server's words in errors
+
 // One thread.
 class RedisLink {
  public:
