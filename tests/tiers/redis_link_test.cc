@@ -19,6 +19,7 @@ class RedisLinkTest : public ::testing::Test {
   std::unique_ptr<RedisLink> link_to(std::uint16_t port) {
     const auto on_reply = [this](std::unique_ptr<RedisCall> call, Result<RespValue> reply) {
       ++replies_;
+      lost_at_reply_ = lost_;
       call->done(std::move(reply));
     };
     return std::make_unique<RedisLink>(RedisNode{"127.0.0.1", port}, access_, RedisLink::Touch::kLooks, clock_,
@@ -37,7 +38,7 @@ class RedisLinkTest : public ::testing::Test {
 
   VirtualClock clock_;
   RedisAccess access_{.user = {}, .password = {}, .timeout_s = 1e9, .deadline_s = 1e9};
-  unsigned replies_ = 0, lost_ = 0;
+  unsigned replies_ = 0, lost_ = 0, lost_at_reply_ = 0;
 };
 
 // TLS has made a record of its beginning, which would go out in place of what comes next.
@@ -65,6 +66,18 @@ TEST_F(RedisLinkTest, OverTlsACommandThatIsGivenUpBeforeAByteOfItWentOutEndsTheC
   (*server)->signal(SIGCONT);
   EXPECT_TRUE(eventually([&] { return step(*link), replies_ == static_cast<unsigned>(last) + 2; }));
   EXPECT_NE((*server)->ask("get next").find("yyyy"), std::string::npos);
+}
+
+// Whoever waits for the last answer may end what the loss is told to.
+TEST_F(RedisLinkTest, ALossIsToldBeforeItsCallsAreAnswered) {
+  const ScriptedRedis silent([](const std::string&) { return ""; });
+  access_.timeout_s = 1;
+  const auto link = link_to(silent.port());
+  link->send(command({"PING"}, 1e9));
+  clock_.sleep_until_s(clock_.now_s() + 2);
+  step(*link);
+  EXPECT_EQ(replies_, 1u);
+  EXPECT_EQ(lost_at_reply_, 1u);
 }
 
 TEST_F(RedisLinkTest, WhileTlsWaitsForTheServerThereIsNothingToWrite) {

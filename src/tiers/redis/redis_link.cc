@@ -224,15 +224,15 @@ void RedisLink::expire() {
   const Error error{ErrorCode::kIo, fmt::format("{}:{} was not done within the {:.3g} s of an operation", node_.host,
                                                 node_.port, access_.deadline_s)};
   if (in_the_way) {
-    lost(error);
     on_lost_();
+    lost(error);
   }
   for (auto& call : late) on_reply_(std::move(call), std::unexpected(error));
 }
 
 void RedisLink::fail_all(const Error& error) {
-  end_all(error);
   on_lost_();
+  end_all(error);
 }
 
 void RedisLink::end_all(const Error& error) {

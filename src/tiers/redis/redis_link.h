@@ -62,7 +62,7 @@ class RedisLink {
   // What it asks for counts as used by somebody; or as looked at only, where the server can tell that apart.
   enum class Touch : std::uint8_t { kUses, kLooks };
 
-  // `on_lost`: the connection was, or none came about.
+  // `on_lost`: the connection was, or none came about. Before what was on it is answered: then its owner may go.
   RedisLink(RedisNode node, const RedisAccess& access, Touch touch, const Clock& clock, OnReply on_reply,
             std::function<void()> on_lost);
   ~RedisLink() { end_all({ErrorCode::kCancelled, "closing"}); }
