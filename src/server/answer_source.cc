@@ -20,6 +20,11 @@ HttpResponse json_response(const Json& json, int status) {
 
 HttpResponse json_response(const ApiError& error) { return json_response(to_json(error), error.status); }
 
+HttpResponse with_id(HttpResponse response, const std::string& id) {
+  response.fields.emplace_back("X-Request-Id", id);
+  return response;
+}
+
 AnswerSource::~AnswerSource() { log(stream_.on && begun_ ? 200 : 499, "gone", {}, nullptr); }
 
 // Once.
@@ -43,10 +48,10 @@ std::optional<HttpSource::Part> AnswerSource::next() {
     if (part->refused) {
       const ApiError error = refusal(*part->refused);
       log(error.status, "refused", error.message, nullptr);
-      return Part{json_response(error), true};
+      return Part{with_id(json_response(error), head_.id), true};
     }
     if (stream_.on) return events(*part);
-    if (part->response) return Part{whole(*part->response), true};
+    if (part->response) return Part{with_id(whole(*part->response), head_.id), true};
   }
   return std::nullopt;
 }
@@ -72,7 +77,7 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
   std::string& out = result.response.body;
   if (!std::exchange(begun_, true)) {
     result.response.type = "text/event-stream; charset=utf-8";
-    result.response.fields = {{"Cache-Control", "no-cache"}};
+    result.response.fields = {{"Cache-Control", "no-cache"}, {"X-Request-Id", head_.id}};
     add_warning(result.response);
     if (head_.endpoint == Endpoint::kChat) out += event(role_chunk(head_));
   }

@@ -19,6 +19,8 @@ namespace shale {
 
 HttpResponse json_response(const Json& json, int status = 200);
 HttpResponse json_response(const ApiError& error);
+// Says which request it answers, as the log has it.
+HttpResponse with_id(HttpResponse response, const std::string& id);
 
 // Notes on the request that is answered.
 struct AnswerNotes {

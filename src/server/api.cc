@@ -89,7 +89,7 @@ Api::Api(ApiOptions options, EngineLoop& loop, const ModelInfo& model, const Tok
       process_(random_number()) {}
 
 HttpResponse Api::refusal(const HttpFailure& failure) {
-  return refused({.status = failure.status, .message = failure.message}, {});
+  return refused({.status = failure.status, .message = failure.message}, {new_id("req"), {}, failure.peer});
 }
 
 ApiResult<int> Api::tenant_of(const HttpRequest& head) const {
@@ -105,9 +105,10 @@ ApiResult<int> Api::tenant_of(const HttpRequest& head) const {
 
 std::optional<HttpResponse> Api::answer_head(const HttpRequest& head) {
   const auto tenant = tenant_of(head);
-  if (!tenant && head.path != "/health") return refused(tenant.error(), {});
+  if (!tenant && head.path != "/health") return refused(tenant.error(), {new_id("req"), {}, head.peer});
   auto response = look_at(head, tenant.value_or(-1));
-  return response ? std::move(*response) : refused(response.error(), name_of(tenant.value_or(-1)));
+  if (response) return std::move(*response);
+  return refused(response.error(), {new_id("req"), name_of(tenant.value_or(-1)), head.peer});
 }
 
 ApiResult<std::optional<HttpResponse>> Api::look_at(const HttpRequest& head, int tenant) const {
@@ -157,6 +158,8 @@ ServerMetrics Api::metrics() const {
 HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   const Route& route = *route_of(http.path);
   const int tenant = tenant_of(http).value_or(-1);
+  AnswerHead head = head_of(route.endpoint);
+  const Asked asked{head.id, name_of(tenant), http.peer};
   AnswerNotes notes{.tenant = std::string(name_of(tenant)), .log = options_.log};
   std::shared_ptr<const void> place;
   if (tenant >= 0 && !route.render) {
@@ -164,26 +167,30 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
     if (!place) {
       const std::string message =
           fmt::format("as many requests of tenant {} are running or waiting as it may have", notes.tenant);
-      return refused({.status = 429, .message = message, .code = "rate_limit_exceeded"}, notes.tenant);
+      return refused({.status = 429, .message = message, .code = "rate_limit_exceeded"}, asked);
     }
   }
   auto request = read(route.endpoint, http.body, tenant);
-  if (!request) return refused(request.error(), notes.tenant);
-  if (route.render) return json_response(render_json(head_of(route.endpoint), *request));
+  if (!request) return refused(request.error(), asked);
+  if (route.render) return with_id(json_response(render_json(head, *request)), head.id);
   notes.warning = std::move(request->warning);
   notes.salt = request->request.policy.salt;
   auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake), std::move(place));
-  if (!submitted) return refused(shale::refusal(submitted.error()), notes.tenant);
-  return std::make_unique<AnswerSource>(head_of(route.endpoint),
-                                        AnswerSource::Stream{request->stream, request->include_usage},
+  if (!submitted) return refused(shale::refusal(submitted.error()), asked);
+  return std::make_unique<AnswerSource>(std::move(head), AnswerSource::Stream{request->stream, request->include_usage},
                                         std::move(*submitted), answer_tokens_, std::move(notes));
 }
 
-HttpResponse Api::refused(const ApiError& error, std::string_view tenant) const {
+HttpResponse Api::refused(const ApiError& error, const Asked& asked) const {
   if (options_.log) {
-    options_.log->add({.id = {}, .tenant = tenant, .status = error.status, .outcome = "refused", .why = error.message});
+    options_.log->add({.id = asked.id,
+                       .tenant = asked.tenant,
+                       .status = error.status,
+                       .outcome = "refused",
+                       .why = error.message,
+                       .peer = asked.peer});
   }
-  HttpResponse response = json_response(error);
+  HttpResponse response = with_id(json_response(error), asked.id);
   if (!error.allow.empty()) response.fields.emplace_back("Allow", error.allow);
   if (error.status == 401) response.fields.emplace_back("WWW-Authenticate", "Bearer");
   if (error.status == 429) response.fields.emplace_back("Retry-After", std::to_string(loop_.retry_after_s()));
@@ -260,10 +267,13 @@ ApiResult<std::vector<PrefixSpan>> Api::prompt_of(AnswerRequest& request) const 
   return spans;
 }
 
+std::string Api::new_id(std::string_view prefix) {
+  return fmt::format("{}-{}", prefix, Hasher().add(process_).add(ids_++).finish().hex().substr(0, 24));
+}
+
 AnswerHead Api::head_of(Endpoint endpoint) {
-  const char* prefix = endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl";
   return {.endpoint = endpoint,
-          .id = fmt::format("{}-{}", prefix, Hasher().add(process_).add(answers_++).finish().hex().substr(0, 24)),
+          .id = new_id(endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl"),
           .model = options_.model_name,
           .fingerprint = "fp_" + model_.checkpoint.hex().substr(0, 16),
           .created = unix_time()};

@@ -33,7 +33,13 @@ class Api final : public HttpService {
   ApiResult<std::optional<HttpResponse>> look_at(const HttpRequest& head, int tenant) const;
   ApiResult<HttpResponse> get(const HttpRequest& head) const;
   ServerMetrics metrics() const;
-  HttpResponse refused(const ApiError& error, std::string_view tenant) const;
+  // Of a request that was asked, and by whom.
+  struct Asked {
+    std::string id;
+    std::string_view tenant, peer;
+  };
+  HttpResponse refused(const ApiError& error, const Asked& asked) const;
+  std::string new_id(std::string_view prefix);
   std::string_view name_of(int tenant) const;  // empty of -1
   ApiResult<AnswerRequest> read(Endpoint endpoint, const std::string& body, int tenant) const;
   std::optional<ApiError> check_prompt(const AnswerRequest& request) const;
@@ -49,8 +55,8 @@ class Api final : public HttpService {
   const Tokenizer& tokenizer_;
   const std::int64_t started_;  // Unix time
   Tenants tenants_;
-  const std::uint64_t process_;  // in the ids of answers, which tell nobody how many there were
-  std::atomic<std::uint64_t> answers_ = 0;
+  const std::uint64_t process_;  // in ids, which tell nobody how many there were
+  std::atomic<std::uint64_t> ids_ = 0;
   AnswerTokenCache answer_tokens_{std::size_t{16} << 20};
 };
 

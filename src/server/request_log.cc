@@ -44,6 +44,7 @@ std::string text_line(const RequestEnd& end, double wall_s) {
   std::string line = fmt::format("{} {}", time_text(wall_s), end.id.empty() ? "-" : end.id);
   if (!end.tenant.empty()) line += fmt::format(" {}", end.tenant);
   line += fmt::format(" {} {}", end.status, end.outcome);
+  if (!end.peer.empty()) line += fmt::format(" from {}", end.peer);
   if (!end.why.empty()) line += fmt::format(" ({})", printable(end.why, kWhyBytes));
   if (const Response* response = end.response) {
     line += fmt::format(": {} tokens, computed {}", response->prompt_tokens, response->computed_tokens());
@@ -60,13 +61,10 @@ std::string text_line(const RequestEnd& end, double wall_s) {
 
 std::string json_line(const RequestEnd& end, double wall_s) {
   const auto named = [](std::string_view text) { return text.empty() ? Json() : Json(text); };
-  Json line = {{"time", time_text(wall_s)},
-               {"level", level_text(level_of(end))},
-               {"request", named(end.id)},
-               {"tenant", named(end.tenant)},
-               {"status", end.status},
-               {"outcome", end.outcome},
-               {"why", named(printable(end.why, kWhyBytes))},
+  Json line = {{"time", time_text(wall_s)}, {"level", level_text(level_of(end))},
+               {"request", named(end.id)},  {"tenant", named(end.tenant)},
+               {"peer", named(end.peer)},   {"status", end.status},
+               {"outcome", end.outcome},    {"why", named(printable(end.why, kWhyBytes))},
                {"seconds", end.seconds}};
   if (const Response* response = end.response) {
     line["usage"] = usage_json(*response);

@@ -12,12 +12,13 @@ namespace shale {
 
 // How a request ended.
 struct RequestEnd {
-  std::string_view id, tenant;         // of an answer; empty: refused before it had one, no tenants
+  std::string_view id, tenant;         // as the client was told; empty: none
   int status = 200;                    // of HTTP
   std::string_view outcome;            // "length", "end_of_turn", …, "refused", "gone" (the client)
   std::string_view why = {};           // it was refused or failed
   const Response* response = nullptr;  // where the engine ended it
   double seconds = 0;                  // since it came
+  std::string_view peer = {};          // the address that a refused one came from
 };
 
 // What each level logs: kError, requests that the server failed; kWarn, besides, trouble with storage, requests that

@@ -141,6 +141,7 @@ TEST_F(ServerTest, LogsEveryRefusalOnce) {
     statuses.push_back(line["status"]);
     EXPECT_EQ(line["outcome"], "refused");
     EXPECT_FALSE(line["why"].get<std::string>().empty());
+    EXPECT_EQ(line["peer"], "127.0.0.1");
   }
   EXPECT_THAT(statuses, ElementsAre(404, 404, 405, 405, 415, 403, 401, 403, 417));
   EXPECT_EQ(lines[0]["tenant"], "ann");

@@ -179,7 +179,8 @@ TEST_F(ServerTest, LogsALineARequest) {
   start({.api = {.log = log}});
   const Json answer = posted("/v1/chat/completions", chat("What is shale?"));
   streamed("/v1/chat/completions", chat("What is shale?"));
-  EXPECT_EQ(post("/v1/chat/completions", chat("x", {{"n", 2}}))->status, 400);
+  const auto refused = post("/v1/chat/completions", chat("x", {{"n", 2}}));
+  EXPECT_EQ(refused->status, 400);
   server_.reset();
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0]["request"], answer["id"]);
@@ -191,9 +192,23 @@ TEST_F(ServerTest, LogsALineARequest) {
   EXPECT_EQ(lines[2]["status"], 400);
   EXPECT_EQ(lines[2]["outcome"], "refused");
   EXPECT_THAT(lines[2]["why"].get<std::string>(), HasSubstr("n"));
-  EXPECT_TRUE(lines[2]["request"].is_null());
+  EXPECT_EQ(lines[2]["request"], refused->get_header_value("X-Request-Id"));
+  EXPECT_EQ(lines[2]["peer"], "127.0.0.1");
   EXPECT_EQ(lines[0]["level"], "info");
   EXPECT_EQ(lines[2]["level"], "warn");
+}
+
+TEST_F(ServerTest, EveryAnswerToARequestHasItsId) {
+  start();
+  const auto id_of = [](const httplib::Result& result) { return result->get_header_value("X-Request-Id"); };
+  const auto whole = post("/v1/chat/completions", chat("What is shale?"));
+  EXPECT_EQ(id_of(whole), Json::parse(whole->body)["id"]);
+  const auto stream = post("/v1/chat/completions", chat("What is shale?", {{"stream", true}}));
+  EXPECT_THAT(stream->body, HasSubstr("\"id\":\"" + id_of(stream) + "\""));
+  for (const auto& refused : {post("/v1/completions", {{"prompt", 1.5}}), client().Get("/nowhere"),
+                              client().Get("/health", {{"Expect", "much"}})}) {
+    EXPECT_NE(id_of(refused), "") << refused->status;
+  }
 }
 
 TEST(RequestLogTest, LeavesOutWhatConcernsFewerThanItsLevel) {

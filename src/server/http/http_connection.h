@@ -33,7 +33,7 @@ class HttpConnection final : public std::enable_shared_from_this<HttpConnection>
   std::size_t body_bytes() const { return body_bytes_; }
 
   // Answers that the request is refused, and closes.
-  void refuse(const HttpFailure& failure);
+  void refuse(HttpFailure failure);
   // Closes as soon as it is answered.
   void finish();
   // Closes at once.

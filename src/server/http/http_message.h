@@ -37,6 +37,7 @@ struct HttpRequest {
   bool version_1_1 = true;  // otherwise 1.0
   HttpFields fields = {};   // names in lower case, in the order of the head
   std::string body = {};
+  std::string peer = {};  // the client's address, of IPv6 its network's; empty of a Unix socket
 
   // The value of the first field with this name, which is in lower case; empty where there is none.
   std::string_view field(std::string_view name) const;
@@ -53,6 +54,7 @@ struct HttpResponse {
 struct HttpFailure {
   int status = 400;
   std::string message;
+  std::string peer = {};  // HttpRequest::peer
 };
 
 std::string_view http_reason(int status);
