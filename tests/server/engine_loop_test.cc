@@ -218,7 +218,7 @@ TEST_F(BusyEngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
 }
 
 TEST_F(BusyEngineLoopTest, TakesNoMoreThanTheEngineLetsWait) {
-  engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 1, .chunk_tokens = 128, .waiting_max = 2}, *model_,
+  engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 1, .waiting_max = 2, .chunk_tokens = 128}, *model_,
                                      tokenizer_, *cache_, slow_);
   start({.queue_max = 4});
   std::vector<Answer> answers;
