@@ -101,8 +101,8 @@ CompactionPlan plan_hole_fill(std::span<const PageSlot> table, std::span<const s
   };
   for (std::uint32_t page = 0; page < table.size() && page * block_size < newest; ++page) {
     if (!movable[page] || !table[page].live()) continue;
-    for (std::uint32_t s = 0; s < table[page].count && page * block_size + s < newest; ++s) {
-      if (!(table[page].holes >> s & 1)) continue;
+    for (std::uint32_t s = 0; s < block_size && page * block_size + s < newest; ++s) {
+      if (table[page].live() >> s & 1) continue;
       const auto survivor = last_survivor();
       if (!survivor) return std::move(plan).finish();
       plan.move(*survivor, page * block_size + s);

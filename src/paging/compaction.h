@@ -1,8 +1,8 @@
 // How the holes that dropped tokens leave in a page table are closed, so that whole pages return to the pool.
 //
 //   repack     survivors slide forward in order, into the first pages; what follows is free
-//   hole_fill  the history stays where it is, and the newest survivors, the last one first, move into its holes; the
-//              table's positions are then no longer ascending
+//   hole_fill  the history stays where it is, and the newest survivors, the last one first, move into its holes, those
+//              at the end of a page included; the table's positions are then no longer ascending
 //
 // Keys carry their rotation, so attention does not care where in a table a token lies. A page that somebody else reads
 // is neither written nor moved. Plans are pure functions of one table; Sequence::compact carries them out.

@@ -260,7 +260,8 @@ PagingWork Sequence::compact(Compaction how, std::uint32_t newest, std::span<con
   std::vector<std::uint32_t> copied(tables.size());
   executor.parallel_for(tables.size(), [&](std::size_t i) {
     Table& table = tables_[tables[i]];
-    if (table.holes == 0) return;
+    // Without holes a page in the middle may still be short of its last tokens.
+    if (table.holes == 0 && table.pages.size() == pool_->shape().pages_for(table.slots)) return;
     std::vector<std::uint8_t> movable(table.pages.size());
     std::ranges::transform(table.pages, movable.begin(), [this](const PageSlot& slot) { return owns(slot.page); });
     const CompactionPlan plan =

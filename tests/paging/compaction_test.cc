@@ -50,6 +50,18 @@ TEST(Compaction, HoleFillingCopiesTheNewestAlone) {
   EXPECT_EQ(fill.slots_copied(), 3);
 }
 
+// A page that lost its last tokens counts its slots without them.
+TEST(Compaction, HoleFillingFillsAPagesEnd) {
+  auto table = table_of(24, 4, [](std::uint32_t t) { return t == 9; });
+  table[1].count = 2;
+  const CompactionPlan fill = plan_hole_fill(table, all_movable(table), 4, 20);
+  ASSERT_EQ(fill.copies.size(), 3);
+  EXPECT_EQ(fill.copies[0].to, 6);
+  EXPECT_EQ(fill.copies[1].to, 7);
+  EXPECT_EQ(fill.copies[2].to, 9);
+  EXPECT_EQ(fill.live, (std::vector<std::uint64_t>{0b1111, 0b1111, 0b1111, 0b1111, 0b1111, 0b0001}));
+}
+
 TEST(Compaction, SurvivorsBeyondTheHolesStay) {
   const auto table = table_of(24, 4, [](std::uint32_t t) { return t == 2; });
   const CompactionPlan fill = plan_hole_fill(table, all_movable(table), 4, 20);

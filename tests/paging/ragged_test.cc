@@ -130,6 +130,15 @@ class Ragged {
     return sequence.drop(slots);
   }
 
+  // Drops these slots of every head.
+  PagingWork drop(const std::vector<std::uint32_t>& slots) {
+    for (std::uint32_t i = 0; i < kHeads; ++i) {
+      for (const std::uint32_t slot : slots) tokens[i].erase(sequence.positions(i / 2, i % 2)[slot]);
+    }
+    keep_all();
+    return sequence.drop(std::vector(kHeads, slots));
+  }
+
   // What is there now is not truncated later.
   void keep_all() { cut_ = sequence.length(); }
   void truncate(std::uint32_t random) {
@@ -221,6 +230,22 @@ TEST(RaggedSequence, AScatteredTokenReturnsNoPageUntilCompacted) {
   EXPECT_EQ(work.pages_freed, 4);
   EXPECT_EQ(work.slots_copied, 4 * 24);
   ragged.check();
+}
+
+// A page whose last token went has no hole, and room for one that came later.
+TEST(RaggedSequence, CompactionFillsPagesThatLostTheirLastTokens) {
+  for (const Compaction how : {Compaction::kRepack, Compaction::kHoleFill}) {
+    const auto pool = make_pool(4);
+    Ragged ragged(*pool);
+    InlineExecutor executor;
+    ASSERT_TRUE(ragged.append(16, 1));
+    ragged.sequence.part();
+    ragged.drop({7});
+    ASSERT_TRUE(ragged.append(1, 2));
+    const PagingWork work = ragged.sequence.compact(how, 16, kTables, executor);
+    EXPECT_EQ(work.pages_freed, 4) << to_string(how);
+    ragged.check();
+  }
 }
 
 // What a prefix tree or a fork still reads is neither written nor freed; it returns once they let go.
