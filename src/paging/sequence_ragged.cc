@@ -17,14 +17,14 @@ PagingWork& PagingWork::operator+=(const PagingWork& other) {
 
 namespace {
 
-// The first slot whose token came at or after position `newest`; past the last slot where none did.
+// The slot behind the last token that came before position `newest`. A token of the newest round may lie before it:
+// what came while heads were compacted was moved into the history's holes, and stays there.
 template <class Table>
 std::uint32_t first_slot_since(const Table& table, std::uint32_t newest, std::uint32_t block_size) {
-  std::uint32_t slot = 0;
-  for (const PageSlot& page : table.pages) {
-    for (std::uint32_t s = 0; s < block_size; ++s, ++slot) {
-      if (page.live() >> s & 1 && table.positions[slot] >= newest) return slot;
-    }
+  auto slot = static_cast<std::uint32_t>(table.positions.size());
+  for (; slot > 0; --slot) {
+    const bool live = table.pages[(slot - 1) / block_size].live() >> (slot - 1) % block_size & 1;
+    if (live && table.positions[slot - 1] < newest) break;
   }
   return slot;
 }

@@ -81,6 +81,16 @@ TEST_F(KvBudgetTest, PagesStayFlatAndComeBack) {
   }
 }
 
+TEST_F(KvBudgetTest, HoleFillingKeepsPagesFlat) {
+  for (const char* method : {"random", "knorm", "snapkv", "adakv:keydiff"}) {
+    KvBudgetOptions budget{.tokens = 48, .method = method, .interval = 32, .compaction = Compaction::kHoleFill};
+    const Use use = run({generate(200, 384, budget)});
+    ASSERT_FALSE(use.responses[0].error) << method << ": " << use.responses[0].error->message;
+    EXPECT_LE(use.most_decoding, (48u + 32u) / 16 + 2) << method;
+    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total()) << method;
+  }
+}
+
 // Those who fill pages in the same steps all stay inside their budgets.
 TEST_F(KvBudgetTest, ManyInLockstepStayFlat) {
   for (const char* method : {"paged_eviction", "streaming", "adakv:knorm"}) {

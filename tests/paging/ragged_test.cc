@@ -248,6 +248,23 @@ TEST(RaggedSequence, CompactionFillsPagesThatLostTheirLastTokens) {
   }
 }
 
+// A token that came between an eviction and the compaction after it is of the next round, and lies in the history.
+TEST(RaggedSequence, HoleFillingGoesOnBehindWhatItMoved) {
+  const auto pool = make_pool(6);
+  Ragged ragged(*pool);
+  InlineExecutor executor;
+  ASSERT_TRUE(ragged.append(24, 1));
+  ragged.sequence.part();
+  ragged.drop({0});
+  ASSERT_TRUE(ragged.append(1, 2));
+  EXPECT_EQ(ragged.sequence.compact(Compaction::kHoleFill, 16, kTables, executor).pages_freed, 4);
+  EXPECT_EQ(ragged.sequence.positions(0, 0)[0], 24u);
+  ASSERT_TRUE(ragged.append(2, 3));
+  ragged.drop({3, 12});
+  EXPECT_EQ(ragged.sequence.compact(Compaction::kHoleFill, 24, kTables, executor).pages_freed, 4);
+  ragged.check();
+}
+
 // What a prefix tree or a fork still reads is neither written nor freed; it returns once they let go.
 TEST(RaggedSequence, SharedPagesStayAsTheyAre) {
   const auto pool = make_pool(6);
