@@ -48,13 +48,15 @@ Result<std::vector<std::uint32_t>> choose_tables(const ModelInfo& model, bool fu
   return tables;
 }
 
-// What the scorer reads and nobody can gather of a sequence that dropped tokens.
-Status check_online(std::string_view method, const ScorerNeeds& needs, const ModelInfo& model,
+// What the scorer reads and nobody can gather of a sequence that dropped tokens. Queries are laid beside the newest
+// residents, which is right where a scorer ranks those first whose queries it reads: scissorhands does not.
+Status check_online(std::string_view method, const Scorer& scorer, const ModelInfo& model,
                     const Calibration* calibration) {
+  const ScorerNeeds needs = scorer.needs();
   const ScorerNeeds online{.keys = true,
                            .values = true,
-                           .last_queries = needs.last_queries,
-                           .attention_sums = method != "observed_attention",
+                           .last_queries = scorer.name() == "scissorhands" ? 0 : needs.last_queries,
+                           .attention_sums = scorer.name() != "observed_attention",
                            .rope = !model.ropes.empty(),
                            .calibration = calibration != nullptr};
   const std::string missing = missing_needs(needs, online);
@@ -115,11 +117,11 @@ Result<std::unique_ptr<KvBudget>> KvBudget::create(const KvBudgetOptions& option
   }
   SHALE_ASSIGN(made->scorer_, make_scorer(method.scorer, fitted));
   SHALE_ASSIGN(made->budget_, make_budget(method.budget.empty() ? "uniform" : method.budget));
-  const ScorerNeeds needs = made->scorer_->needs();
-  SHALE_TRY(check_online(options.method, needs, model, calibration));
+  SHALE_TRY(check_online(options.method, *made->scorer_, model, calibration));
   made->window_ = fitted.window;
   made->calibration_ = calibration;
   made->compacted_ = made->tables();
+  const ScorerNeeds needs = made->scorer_->needs();
   if (needs.last_queries > 0 || needs.attention_sums) {
     made->capture_ = std::make_unique<LiveCapture>(model, needs.last_queries, needs.attention_sums);
   }

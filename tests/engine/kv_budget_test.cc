@@ -11,9 +11,9 @@ namespace {
 
 using testing::EngineTest;
 
-constexpr const char* kMethods[] = {"paged_eviction", "streaming", "knorm", "keydiff", "vk_ratio",     "h2o",
-                                    "tova",           "snapkv",    "rkv",   "random",  "adakv:snapkv", "adakv:keydiff",
-                                    "pyramid:knorm"};
+constexpr const char* kMethods[] = {"paged_eviction", "streaming",    "knorm", "keydiff", "vk_ratio", "h2o",
+                                    "tova",           "snapkv",       "rkv",   "impress", "random",   "adakv:snapkv",
+                                    "adakv:keydiff",  "pyramid:knorm"};
 
 class KvBudgetTest : public EngineTest {
  protected:
@@ -250,6 +250,11 @@ TEST_F(KvBudgetTest, RefusesWhatCannotBeDone) {
   EXPECT_NE(refused({.tokens = 64, .method = "lru"}).find("lru"), std::string::npos);
   EXPECT_NE(refused({.tokens = 64, .method = "kvzip"}).find("repeats the context"), std::string::npos);
   EXPECT_NE(refused({.tokens = 64, .method = "expected_attention"}).find("mean and covariance"), std::string::npos);
+  const std::string scissorhands = refused({.tokens = 64, .method = "scissorhands"});
+  EXPECT_NE(scissorhands.find("the queries of the last 400 tokens"), std::string::npos) << scissorhands;
+  for (const char* method : {"observed_attention", "adakv:observed_attention"}) {
+    EXPECT_NE(refused({.tokens = 64, .method = method}).find("sum of the attention"), std::string::npos) << method;
+  }
   EXPECT_NE(refused({.tokens = 64, .method = "triattention"}).find("calibration"), std::string::npos);
   EXPECT_NE(refused({.tokens = 64, .method = "knorm+int8"}).find("without a quantizer"), std::string::npos);
   EXPECT_NE(refused({.tokens = 64, .interval = 0}).find("every 0 tokens"), std::string::npos);
@@ -262,6 +267,15 @@ TEST_F(KvBudgetTest, RefusesWhatCannotBeDone) {
   const Response refusal = engine_->run(exact);
   ASSERT_TRUE(refusal.error);
   EXPECT_NE(refusal.error->message.find("exact"), std::string::npos);
+}
+
+TEST_F(KvBudgetTest, RunsEveryScorerThatItTakes) {
+  for (const std::string_view name : scorer_names()) {
+    const auto made =
+        KvBudget::create({.tokens = 64, .method = std::string(name)}, model_->info(), 16, 50, {}, nullptr);
+    const bool run = std::ranges::find(kMethods, name) != std::end(kMethods);
+    EXPECT_EQ(made.has_value(), run) << name << " runs in no test, or is refused";
+  }
 }
 
 }  // namespace
