@@ -30,7 +30,8 @@ class LiveCapture {
   LiveCapture(const LiveCapture&) = default;
   LiveCapture(LiveCapture&&) = default;
 
-  // How many of the last tokens' queries are there.
+  // Of how many last tokens queries are kept, and of how many they are there.
+  std::uint32_t window() const { return window_; }
   std::uint32_t queries_seen() const { return std::min(seen_, window_); }
   // The last `tokens` (at most queries_seen()) of one layer, after RoPE, [query_heads][tokens][head_dim].
   std::vector<float> queries(std::uint32_t layer, std::uint32_t tokens) const;

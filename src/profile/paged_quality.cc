@@ -31,7 +31,7 @@ class Lanes {
     for (const KvBudgetOptions& each : options_.budgets) {
       SHALE_ASSIGN(const auto budget, make(each));
       if (!budget || !budget->capture()) continue;
-      needs.last_queries = std::max(needs.last_queries, options_.scorers.window);
+      needs.last_queries = std::max(needs.last_queries, budget->capture()->window());
       needs.attention_sums = needs.attention_sums || budget->capture()->wants_attention();
     }
     LiveCapture seen(model_.info(), needs.last_queries, needs.attention_sums);

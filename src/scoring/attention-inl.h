@@ -182,12 +182,13 @@ class HeadKeys {
   hwy::AlignedFreeUniquePtr<float[]> tiles_, mask_, packed_, rows_;
 };
 
-// Calls visit(block) for the last `window` queries of every query head of a KV head. Heads run inside: blocks of the
-// same queries of all heads follow each other.
+// Calls visit(block) for the last `window` queries of every query head of a KV head, or as many as there are. Heads run
+// inside: blocks of the same queries of all heads follow each other.
 template <class Element, class Visit>
 void for_each_block(const LayerKv<Element>& layer, std::uint32_t head, std::uint32_t window, HeadKeys& keys,
                     const Visit& visit) {
-  const std::uint32_t group = layer.query_heads / layer.kv_heads, start = layer.window_tokens - window;
+  const std::uint32_t group = layer.query_heads / layer.kv_heads;
+  const std::uint32_t start = layer.window_tokens - std::min(window, layer.window_tokens);
   for (std::uint32_t row = start; row < layer.window_tokens; row += kBlock) {
     const std::uint32_t count = std::min(kBlock, layer.window_tokens - row);
     for (std::uint32_t h = head * group; h < (head + 1) * group; ++h) {

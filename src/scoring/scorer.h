@@ -104,8 +104,9 @@ class Scorer {
   // Writes kv_heads × tokens scores. A token whose keys or values (those that the scorer reads) are NaN or infinite, or
   // so large that their squared norm overflows, scores -infinity, as does one that the layer's sliding window hides
   // from every query after the context; no score is NaN. Queries, where needed, are those of the last
-  // min(needs().last_queries, tokens) tokens or more; everything else that needs() names has been handed over (callers
-  // refuse a scorer whose needs they cannot meet, see missing_needs). Thread-safe: layers are scored in parallel.
+  // min(needs().last_queries, tokens) tokens or more, and add nothing where a sequence that goes on has seen fewer yet;
+  // everything else that needs() names has been handed over (callers refuse a scorer whose needs they cannot meet, see
+  // missing_needs). Thread-safe: layers are scored in parallel.
   void score(const LayerKv<Half>& layer, std::span<float> scores) const;
   void score(const LayerKv<float>& layer, std::span<float> scores) const;
 

@@ -54,6 +54,19 @@ TEST_F(PagedQualityTest, LessIsFartherAndMethodsDoNotTouchEachOther) {
   EXPECT_EQ(bench_.pool->blocks_free(), bench_.pool->blocks_total());
 }
 
+// rkv reads eight queries, whatever window other scorers are given.
+TEST_F(PagedQualityTest, WatchesAsManyQueriesAsAMethodReads) {
+  const auto kl = [&](std::uint32_t window) {
+    const auto found = measure_paged_quality(*bench_.model, *bench_.tokenizer, *bench_.pool, prompt_,
+                                             {.budgets = {{.tokens = 48, .method = "rkv", .interval = 16}},
+                                              .answer_tokens = 40,
+                                              .ignore_end = true,
+                                              .scorers = {.window = window}});
+    return found.value().budgets[0].forced.kl;
+  };
+  EXPECT_EQ(kl(2), kl(24));
+}
+
 TEST_F(PagedQualityTest, ComparesInt8PagesWithHalves) {
   const PageShape shape = bench_.pool->shape().with(PageElement::kInt8);
   const auto int8 = PagePool::create(shape, 64 * shape.block_bytes()).value();

@@ -169,6 +169,20 @@ TEST(SnapKv, ReadsTheLastOfTheCapturedQueries) {
   EXPECT_EQ(PagedLayer<float>(rows).score(**scorer), PagedLayer<float>(cut).score(**scorer));
 }
 
+// Of a prompt whose beginning was not computed a first chunk may be shorter than the window.
+TEST(SnapKv, ReadsTheQueriesThatThereAre) {
+  LayerRows rows = random_rows(80, 2, 2, 32, 5), cut = rows;
+  cut.window_tokens = 8;
+  cut.queries.clear();
+  for (std::uint32_t head = 0; head < rows.query_heads; ++head) {
+    const auto end = rows.queries.begin() + (head + 1) * 80 * 32;
+    cut.queries.insert(cut.queries.end(), end - 8 * 32, end);
+    std::fill(end - 80 * 32, end - 8 * 32, std::nanf(""));  // queries that add nothing
+  }
+  const auto scorer = make_scorer("snapkv", {.window = 16});
+  EXPECT_EQ(PagedLayer<float>(cut).score(**scorer), PagedLayer<float>(rows, 16, {}).score(**scorer));
+}
+
 TEST(SnapKv, OptionsOutOfRangeAreErrors) {
   EXPECT_EQ(make_scorer("snapkv", {.window = 0}).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(make_scorer("snapkv", {.kernel = 4}).error().code, ErrorCode::kInvalidArgument);
