@@ -269,7 +269,7 @@ void KvBudget::evict_tokens(Sequence& sequence, Executor& executor) {
   }
   // Places beyond a head's own tokens score -infinity: they are kept only where nothing else is left.
   const double keep = std::min(1.0, (tokens_ + 1e-3) / most);
-  const Kept kept = budget_->select({layers, heads, most, scores}, keep, window_);
+  const Kept kept = budget_->select({layers, heads, most, scores, sequence.length()}, keep, window_);
   std::vector<std::vector<std::uint32_t>> dropped(sequence.pool().shape().pages_per_block());
   for (std::size_t i = 0; i < slots.size(); ++i) {
     for (std::size_t t = 0; t < slots[i].size(); ++t) {

@@ -232,6 +232,33 @@ TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
   EXPECT_TRUE(sequence.check_integrity());
 }
 
+// After the prompt as after every eviction each layer keeps what pyramid gives it in a context of that length.
+TEST_F(KvBudgetTest, PyramidFollowsTheContext) {
+  const std::uint32_t layers = pool_->shape().layers, heads = pool_->shape().kv_heads;
+  for (const std::uint32_t prompt : {150u, 400u}) {
+    const KvBudgetOptions options{.tokens = 96, .method = "pyramid:knorm", .interval = 2};
+    const ScorerOptions scorers{.window = 4};
+    const auto budget = KvBudget::create(options, model_->info(), 16, prompt, scorers, nullptr).value();
+    Sequence sequence(*pool_);
+    ASSERT_TRUE(sequence.append(prompt));
+    budget->chunk_done(sequence, true, model_->executor());
+    for (std::uint64_t evictions = 0; evictions < 10; ++evictions) {
+      const std::vector<float> scores(std::size_t{layers} * heads * sequence.length());
+      const ModelScores context{layers, heads, sequence.length(), scores};
+      const Kept kept = (*make_budget("pyramid"))->select(context, 96.0 / sequence.length(), scorers.window);
+      for (std::uint32_t table = 0; table < layers * heads; ++table) {
+        const auto row = std::span(kept).subspan(std::size_t{table} * sequence.length(), sequence.length());
+        EXPECT_EQ(sequence.resident(table / heads, table % heads), std::ranges::count(row, 1))
+            << "table " << table << " of " << sequence.length() << " tokens";
+      }
+      while (budget->stats().evictions < evictions + 2) {
+        ASSERT_TRUE(sequence.append(1));
+        if (budget->due(sequence)) budget->work(sequence, model_->executor());
+      }
+    }
+  }
+}
+
 TEST_F(KvBudgetTest, ShareOfThePrompt) {
   const Response response =
       engine_->run(generate(200, 8, KvBudgetOptions{.tokens = 4096, .keep = 0.25, .method = "knorm"}));

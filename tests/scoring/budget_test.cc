@@ -164,6 +164,20 @@ TEST(Pyramid, KeepsFewerTokensInHigherLayers) {
   for (std::uint32_t layer = 0; layer < 5; ++layer) EXPECT_EQ(scene.count(kept, layer), expected[layer]);
 }
 
+// The context's tokens bound the lowest layer, not how many of them are left.
+TEST(Pyramid, GoesByTheContextOfWhatIsLeft) {
+  const Scene scene = random_scene(5, 1, 392, 8);
+  ModelScores left = scene.view();
+  left.context_tokens = 1000;
+  const Kept kept = (*make_budget("pyramid"))->select(left, 200.0 / 392, 8);
+  const std::vector<std::uint32_t> expected = {390, 295, 200, 105, 10};
+  for (std::uint32_t layer = 0; layer < 5; ++layer) EXPECT_EQ(scene.count(kept, layer), expected[layer]);
+  const Scene few = random_scene(5, 1, 300, 8);  // fewer than a layer's share
+  left = few.view();
+  left.context_tokens = 1000;
+  EXPECT_EQ(few.count((*make_budget("pyramid"))->select(left, 200.0 / 300, 8), 0), 300u);
+}
+
 TEST(Pyramid, IsUniformWhereAWindowDoesNotFit) {
   const Scene scene = random_scene(4, 1, 1000, 9);
   const Kept kept = (*make_budget("pyramid"))->select(scene.view(), 0.2, 11);  // lo = 10

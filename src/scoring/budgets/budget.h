@@ -18,6 +18,8 @@ struct ModelScores {
   std::uint32_t kv_heads = 0;
   std::uint32_t tokens = 0;
   std::span<const float> scores;  // [layers][kv_heads][tokens]
+  // Of the context, where a live sequence has lost some of them and these are what its heads still hold; 0: as many.
+  std::uint32_t context_tokens = 0;
 
   std::span<const float> layer(std::uint32_t l) const {
     const std::size_t size = std::size_t{kv_heads} * tokens;
@@ -38,9 +40,10 @@ class Budget {
   virtual std::string_view name() const = 0;
   // Whether a larger keep keeps all that a smaller one does.
   virtual bool nested() const = 0;
-  // Keeps about `keep` of all tokens, in (0, 1]. `window` is the scorer's (ScorerOptions::window): its own tokens rank
-  // first, and a budget that differs between layers leaves each room for them. Every head keeps at least one token;
-  // within a head ties keep the newer. A token that scores -infinity is kept only where nothing better is left.
+  // Keeps about `keep` of the scored tokens, in (0, 1]. `window` is the scorer's (ScorerOptions::window): its own
+  // tokens rank first, and a budget that differs between layers leaves each room for them. Every head keeps at least
+  // one token; within a head ties keep the newer. A token that scores -infinity is kept only where nothing better is
+  // left.
   Kept select(const ModelScores& scores, double keep, std::uint32_t window) const;
 
  private:

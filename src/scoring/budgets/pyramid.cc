@@ -1,7 +1,8 @@
-// pyramid (Cai et al. 2024, arXiv 2406.02069, as the library kvpress rounds it): fewer tokens in higher layers. With
-// b = tokens · keep, lo = b/20 and hi = 2b - lo; where hi reaches tokens - window, hi is that and lo = 2b - hi. Layer l
-// of L keeps round(hi - l · (hi - lo) / (L - 1)), halves to even; unless tokens ≥ hi ≥ lo ≥ window, and for a single
-// layer, every layer keeps max(1, round(b)). A larger keep may take tokens from a high layer, so sets do not nest.
+// pyramid (Cai et al. 2024, arXiv 2406.02069, as the library kvpress rounds it): fewer tokens in higher layers. With b
+// the mean number kept, n the context's tokens, lo = b/20 and hi = 2b - lo; where hi reaches n - window, hi is that and
+// lo = 2b - hi. Layer l of L keeps round(hi - l · (hi - lo) / (L - 1)), halves to even; unless n ≥ hi ≥ lo ≥ window,
+// and for a single layer, every layer keeps max(1, round(b)). A larger b may take tokens from a high layer, so sets do
+// not nest.
 #include <algorithm>
 #include <cmath>
 
@@ -30,7 +31,7 @@ class Pyramid final : public Budget {
   }
 
   static std::uint32_t count_of(const ModelScores& scores, std::uint32_t layer, double keep, double window) {
-    const double n = scores.tokens, mean = n * keep;
+    const double n = std::max(scores.context_tokens, scores.tokens), mean = scores.tokens * keep;
     double low = mean / kSteepness, high = 2 * mean - low;
     if (high >= n - window) {
       high = n - window;
@@ -40,7 +41,7 @@ class Pyramid final : public Budget {
     if (scores.layers > 1 && n >= high && high >= low && low >= window) {
       count = high - layer * (high - low) / (scores.layers - 1);
     }
-    return static_cast<std::uint32_t>(std::clamp(std::nearbyint(count), 1.0, n));
+    return static_cast<std::uint32_t>(std::clamp<double>(std::nearbyint(count), 1, scores.tokens));
   }
 };
 
