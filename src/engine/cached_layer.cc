@@ -64,6 +64,7 @@ void CachedLayer::score(const Scorer& scorer, std::span<float> scores, std::size
                      .query_heads = together * group,
                      .first_position = sequence_.length() - tokens,
                      .rope = model_.ropes[layer_],
+                     .attention_scale = model_.attention_scale,
                      .calibration = calibration_};
     std::vector<LayerKv<Half>::Page> pages;
     std::vector<std::vector<Half>> memory(together);

@@ -82,6 +82,7 @@ class GgufModel final : public Model {
               .weight_bytes = weights_.bytes(),
               .windows = windows_of(hyper_),
               .ropes = ropes_of(hyper_, vectors_),
+              .attention_scale = hyper_.attention_scale(),
               .checkpoint = content,
               .reproducible = weights_.row_unit() > 0 && options.page_element == PageElement::kHalf} {}
 

@@ -55,11 +55,12 @@ struct ModelInfo {
   // Per layer: a query sees its own token and the window − 1 before it; 0: every token before it.
   std::vector<std::uint32_t> windows;
   std::vector<Rope> ropes;  // per layer, alike but for base and scale; good for as long as the model
+  float attention_scale;    // of queries times keys, before the softmax
   Hash128 checkpoint;       // of every byte of the file, however it is run
   bool reproducible;        // what StepSequence says of tokens holds on this machine, over pages of halves
 
   // Traits without a calibration, good for as long as the model.
-  ModelTraits traits() const { return {.ropes = ropes, .windows = windows}; }
+  ModelTraits traits() const { return {.ropes = ropes, .windows = windows, .attention_scale = attention_scale}; }
 };
 
 // One sequence's share of a forward step: `tokens` are appended to `sequence` (room for them already made with

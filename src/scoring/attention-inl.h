@@ -69,6 +69,7 @@ class HeadKeys {
   HeadKeys(const LayerKv<Element>& layer, std::uint32_t head)
       : tokens_(layer.tokens),
         head_dim_(layer.head_dim),
+        scale_(layer.scale()),
         sight_(sight(layer)),
         padded_((layer.tokens + tile_width() - 1) / tile_width() * tile_width()),
         tiles_(hwy::AllocateAligned<float>(std::size_t{padded_} * layer.head_dim)),
@@ -128,9 +129,8 @@ class HeadKeys {
     }
   }
 
-  // Queries to [head_dim][kBlock], scaled by 1/√head_dim; zeros for those that are missing or not finite.
+  // Queries to [head_dim][kBlock], scaled; zeros for those that are missing or not finite.
   void pack(const float* queries, std::uint32_t count, bool* finite) {
-    const float scale = 1.0f / std::sqrt(static_cast<float>(head_dim_));
     std::fill_n(packed_.get(), std::size_t{kBlock} * head_dim_, 0.0f);
     for (std::uint32_t q = 0; q < count; ++q) {
       const float* query = queries + std::size_t{q} * head_dim_;
@@ -138,7 +138,7 @@ class HeadKeys {
       for (std::uint32_t c = 0; c < head_dim_; ++c) squares += query[c] * query[c];
       finite[q] = squares <= FLT_MAX;
       if (!finite[q]) continue;
-      for (std::uint32_t c = 0; c < head_dim_; ++c) packed_[c * kBlock + q] = query[c] * scale;
+      for (std::uint32_t c = 0; c < head_dim_; ++c) packed_[c * kBlock + q] = query[c] * scale_;
     }
   }
 
@@ -178,7 +178,9 @@ class HeadKeys {
     return 1.0f / hn::GetLane(hn::SumOfLanes(d, sums));
   }
 
-  std::uint32_t tokens_, head_dim_, sight_, padded_;
+  std::uint32_t tokens_, head_dim_;
+  float scale_;
+  std::uint32_t sight_, padded_;
   hwy::AlignedFreeUniquePtr<float[]> tiles_, mask_, packed_, rows_;
 };
 

@@ -41,6 +41,7 @@ struct AttentionStatistics {
 struct ModelTraits {
   std::span<const Rope> ropes = {};             // per layer; empty: not known
   std::span<const std::uint32_t> windows = {};  // per layer, LayerKv's sliding_window; empty: none
+  float attention_scale = 0;                    // LayerKv's
   const Calibration* calibration = nullptr;
 
   ScorerNeeds given() const { return {.rope = !ropes.empty(), .calibration = calibration != nullptr}; }

@@ -2,6 +2,7 @@
 // the definition and the paper stand at its head.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -89,6 +90,9 @@ struct LayerKv {
   std::uint32_t sliding_window = 0;
   // How keys were turned; rope.dimensions 0: not known.
   Rope rope = {};
+  // What the model multiplies queries times keys by before the softmax; 0: 1/√head_dim, as most do.
+  float attention_scale = 0;
+  float scale() const { return attention_scale > 0 ? attention_scale : 1.0f / std::sqrt(static_cast<float>(head_dim)); }
   // The calibration of the model that computed the context, which has this layer and these heads; null: none.
   const Calibration* calibration = nullptr;
 };

@@ -115,6 +115,14 @@ TEST_P(EveryScorer, SurvivesNonFiniteQueries) {
   EXPECT_THAT(scores, ::testing::Each(::testing::Gt(-kInfinity)));
 }
 
+TEST_P(EveryScorer, MultipliesByTheModelsScale) {
+  LayerRows rows = random_rows(150, 2, 2, 64, 11);
+  LayerRows doubled = rows;
+  rows.attention_scale = 0.25f;  // twice 1/√64
+  for (float& query : doubled.queries) query *= 2;
+  EXPECT_EQ(PagedLayer<Half>(rows).score(*scorer()), PagedLayer<Half>(doubled).score(*scorer()));
+}
+
 TEST_P(EveryScorer, TakesAWindowLongerThanTheContext) {
   const std::unique_ptr<Scorer> wide = scorer({.sinks = 1000, .window = 1000, .kernel = 99});
   expect_ordered(PagedLayer<Half>(random_rows(40, 1, 2, 64, 8)).score(*wide));

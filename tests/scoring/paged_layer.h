@@ -23,6 +23,7 @@ struct LayerRows {
   std::uint32_t first_position = 0;
   std::uint32_t sliding_window = 0;
   Rope rope = {};
+  float attention_scale = 0;
   std::vector<float> repeat_attention = {};  // [kv_heads][tokens]
 
   float& key(std::uint32_t head, std::uint32_t token, std::uint32_t c) {
@@ -107,6 +108,7 @@ class PagedLayer {
     layer_.first_position = rows.first_position;
     layer_.sliding_window = rows.sliding_window;
     layer_.rope = rows.rope;
+    layer_.attention_scale = rows.attention_scale;
     if (rows.tokens > 0 && rows.window_tokens == rows.tokens) observe(needs);
   }
   PagedLayer(const PagedLayer&) = delete;

@@ -44,6 +44,7 @@ ViewLayer::ViewLayer(std::vector<HeadPages> heads, const PageShape& shape, std::
   kv_.first_position = first_position;
   if (!model.windows.empty()) kv_.sliding_window = model.windows[layer];
   if (!model.ropes.empty()) kv_.rope = model.ropes[layer];
+  kv_.attention_scale = model.attention_scale;
   kv_.calibration = model.calibration;
   statistics.hand_over(layer, kv_);
   // A calibration says for each query head what it is like, without one having been seen.

@@ -137,6 +137,7 @@ void turn(const Rope& rope, std::span<const std::complex<double>> turns, double*
 template <class Element>
 std::vector<float> forms_of(const LayerKv<Element>& layer) {
   const std::size_t d = layer.head_dim, blocks = (d + kBlock - 1) / kBlock;
+  const double scale = double{layer.scale()};
   std::vector<std::complex<double>> turns;
   for (std::uint32_t pair = 0; pair < layer.rope.pairs(); ++pair) {
     turns.push_back(
@@ -153,13 +154,13 @@ std::vector<float> forms_of(const LayerKv<Element>& layer) {
     turn(layer.rope, turns, mean.data(), 1, 0, 1);
     turn(layer.rope, turns, covariance.data(), d, d, 1);
     turn(layer.rope, turns, covariance.data(), d, 1, d);
-    for (std::size_t c = 0; c < d; ++c) linear[c] = static_cast<float>(mean[c] / std::sqrt(static_cast<double>(d)));
+    for (std::size_t c = 0; c < d; ++c) linear[c] = static_cast<float>(mean[c] * scale);
     for (std::size_t row = 0; row < d; ++row) {
       const std::size_t first = row / kBlock * kBlock;
       for (std::size_t c = first; c < d; ++c) {
         const double both = c < first + kBlock ? 1 : 2;
         quadratic[first * d + c * kBlock + row % kBlock] =
-            static_cast<float>(both * covariance[row * d + c] / (2 * static_cast<double>(d)));
+            static_cast<float>(both * covariance[row * d + c] * scale * scale / 2);
       }
     }
   }
