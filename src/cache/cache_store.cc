@@ -101,7 +101,8 @@ std::optional<Cache::State::Bounding> Cache::State::bounding(const Hash128& name
     quantizers.push_back(std::move(*quantizer));
   }
   if (unknown.empty()) return std::nullopt;
-  auto errors = CodingErrors::start(pool.shape(), first, tokens, statistics, std::move(quantizers));
+  auto errors = CodingErrors::start(pool.shape(), first, tokens, statistics, options.model.attention_scale,
+                                    std::move(quantizers));
   if (!errors) return std::nullopt;
   return Bounding{std::move(unknown), std::move(*errors)};
 }

@@ -35,12 +35,12 @@ std::vector<float> last_queries(const AttentionStatistics& observed, std::uint32
 }  // namespace
 
 std::optional<CodingErrors> CodingErrors::start(const PageShape& shape, std::uint32_t first, std::uint32_t tokens,
-                                                const AttentionStatistics& statistics,
+                                                const AttentionStatistics& statistics, float attention_scale,
                                                 std::vector<std::unique_ptr<Quantizer>> quantizers) {
   const bool queries = statistics.window > 0 && !statistics.queries.empty();
   if (!queries || tokens == 0 || shape.element != PageElement::kHalf) return std::nullopt;
   const std::uint32_t sample = std::min(tokens, kTokensMax);
-  CodingErrors errors(first + tokens - sample, sample);
+  CodingErrors errors(first + tokens - sample, sample, attention_scale);
   for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
     errors.queries_.push_back(last_queries(statistics, layer, head_of(layer, shape)));
   }
@@ -59,7 +59,8 @@ bool CodingErrors::step(const Sequence& sequence) {
   gather_tokens(ViewPages(view_of(sequence, first_, tokens_)).head(layer_, head).pages, shape, 0, tokens_, rows, 0);
   std::vector<std::uint32_t> all(tokens_);
   std::iota(all.begin(), all.end(), 0);
-  const HeadDistortion distortion({keys.data(), values.data(), tokens_, tokens_, shape.head_dim}, queries_[layer_]);
+  const HeadDistortion distortion({keys.data(), values.data(), tokens_, tokens_, shape.head_dim}, queries_[layer_],
+                                  attention_scale_);
   for (Measured& each : measured_) {
     if (std::isinf(each.squared)) continue;
     const HeadDistortion::Coded coded{all, &each.quantizer->of_head(layer_ * shape.kv_heads + head)};

@@ -20,8 +20,9 @@ class CodingErrors {
  public:
   // Begins with tokens [first, first + tokens), whole blocks whose heads agree, of a sequence in a pool of halves.
   // Nothing where the attention statistics, which are of these tokens, have no queries. The queries used are copied.
+  // `attention_scale`: as in ModelTraits.
   static std::optional<CodingErrors> start(const PageShape& shape, std::uint32_t first, std::uint32_t tokens,
-                                           const AttentionStatistics& statistics,
+                                           const AttentionStatistics& statistics, float attention_scale,
                                            std::vector<std::unique_ptr<Quantizer>> quantizers);
 
   // Measures the next layer of the sequence. False when that was the last one.
@@ -34,9 +35,11 @@ class CodingErrors {
     std::unique_ptr<Quantizer> quantizer;
     double squared = 0;  // over the layers so far
   };
-  CodingErrors(std::uint32_t first, std::uint32_t tokens) : first_(first), tokens_(tokens) {}
+  CodingErrors(std::uint32_t first, std::uint32_t tokens, float attention_scale)
+      : first_(first), tokens_(tokens), attention_scale_(attention_scale) {}
 
   std::uint32_t first_, tokens_;
+  float attention_scale_;
   std::vector<std::vector<float>> queries_;  // by layer, of all query heads that share its KV head
   std::vector<Measured> measured_;
   std::uint32_t layer_ = 0;

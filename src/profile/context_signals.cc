@@ -10,7 +10,8 @@
 namespace shale {
 namespace {
 
-HeadDistortion distortion_of(const ViewPages& pages, std::uint32_t index, const AttentionStatistics& observed) {
+HeadDistortion distortion_of(const ViewPages& pages, std::uint32_t index, const AttentionStatistics& observed,
+                             float attention_scale) {
   const PageShape& shape = pages.shape();
   const std::uint32_t tokens = pages.tokens();
   const std::uint32_t layer = index / shape.kv_heads, head = index % shape.kv_heads;
@@ -24,13 +25,14 @@ HeadDistortion distortion_of(const ViewPages& pages, std::uint32_t index, const 
     const auto last = std::span(observed.queries).subspan(((row + 1) * observed.window - used) * d, used * d);
     queries.insert(queries.end(), last.begin(), last.end());
   }
-  return HeadDistortion({keys.data(), values.data(), tokens, tokens, shape.head_dim}, queries);
+  return HeadDistortion({keys.data(), values.data(), tokens, tokens, shape.head_dim}, queries, attention_scale);
 }
 
 }  // namespace
 
 std::vector<ContextSignals> context_signals(const ExactContext& context, std::uint32_t tokens,
-                                            std::span<const SignalConfiguration> configurations, Executor& executor) {
+                                            std::span<const SignalConfiguration> configurations, float attention_scale,
+                                            Executor& executor) {
   const AttentionStatistics& observed = context.run.statistics;
   assert(observed.window > 0);
   const SequencePages pages(context.sequence, tokens, executor);
@@ -38,7 +40,7 @@ std::vector<ContextSignals> context_signals(const ExactContext& context, std::ui
   std::vector<std::vector<ContextSignals>> of_heads(heads, std::vector<ContextSignals>(configurations.size()));
   executor.parallel_for(heads, [&](std::size_t i) {
     const auto index = static_cast<std::uint32_t>(i);
-    const HeadDistortion distortion = distortion_of(*pages, index, observed);
+    const HeadDistortion distortion = distortion_of(*pages, index, observed, attention_scale);
     for (std::size_t c = 0; c < configurations.size(); ++c) {
       const auto marks = std::span(configurations[c].kept).subspan(i * tokens, tokens);
       std::vector<std::uint32_t> kept, dropped;

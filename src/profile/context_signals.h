@@ -26,8 +26,10 @@ struct SignalConfiguration {
 };
 
 // Means over all heads, one a configuration, of the first `tokens` tokens of the context, which was observed with
-// kSignalQueries last queries or more. Attention is that of these queries, taken once for all configurations.
+// kSignalQueries last queries or more. Attention is that of these queries at the model's scale, taken once for all
+// configurations.
 std::vector<ContextSignals> context_signals(const ExactContext& context, std::uint32_t tokens,
-                                            std::span<const SignalConfiguration> configurations, Executor& executor);
+                                            std::span<const SignalConfiguration> configurations, float attention_scale,
+                                            Executor& executor);
 
 }  // namespace shale

@@ -176,7 +176,7 @@ HeadDistortion RatePlanner::distortion_of(std::uint32_t head) const {
     const auto last = all.last(std::size_t{used} * d);
     queries.insert(queries.end(), last.begin(), last.end());
   }
-  return HeadDistortion({keys.data(), values.data(), tokens_, tokens_, d}, queries);
+  return HeadDistortion({keys.data(), values.data(), tokens_, tokens_, d}, queries, context_.attention_scale);
 }
 
 // Tokens of each tier, ascending.

@@ -26,6 +26,7 @@ struct RankedContext {
   std::uint32_t scorer_window = ScorerOptions().window;
   const CachegenTables* tables = nullptr;       // of the model, for quantizers that need them
   std::span<const std::uint32_t> windows = {};  // of the model's layers; those that have one are kept whole
+  float attention_scale = 0;                    // as in ModelTraits
 };
 
 // Quantizers by tier, those that are kept: indices into the list given, never finer than the tier before.

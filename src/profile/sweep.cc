@@ -122,7 +122,8 @@ Result<std::vector<ContextSignals>> Sweeper::signals() {
     configurations.push_back({std::move(marks), quantizer.get()});
     quantizers.push_back(std::move(quantizer));
   }
-  return context_signals(exact_, context_.length(), configurations, engine_.model().executor());
+  return context_signals(exact_, context_.length(), configurations, engine_.model().info().attention_scale,
+                         engine_.model().executor());
 }
 
 // The probe's questions are asked as the others are, by a sweeper of their own.

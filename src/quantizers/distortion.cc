@@ -25,9 +25,8 @@ float square_distance(std::span<const float> a, std::span<const float> b) {
 }
 
 // Softmax weights of one query over rows of keys.
-std::vector<float> attend(std::span<const float> query, std::span<const float> keys) {
+std::vector<float> attend(std::span<const float> query, std::span<const float> keys, float scale) {
   const std::size_t d = query.size();
-  const float scale = 1 / std::sqrt(static_cast<float>(d));
   std::vector<float> weights(keys.size() / d);
   for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = scale * dot(query, keys.subspan(i * d, d));
   const float largest = *std::ranges::max_element(weights);
@@ -47,9 +46,10 @@ std::vector<float> mix(std::span<const float> weights, std::span<const float> va
 
 }  // namespace
 
-HeadDistortion::HeadDistortion(const KvRows<const Half>& rows, std::span<const float> queries)
+HeadDistortion::HeadDistortion(const KvRows<const Half>& rows, std::span<const float> queries, float attention_scale)
     : tokens_(rows.tokens),
       head_dim_(rows.head_dim),
+      scale_(attention_scale > 0 ? attention_scale : 1 / std::sqrt(static_cast<float>(rows.head_dim))),
       queries_(queries.begin(), queries.end()),
       attention_(rows.tokens),
       spread_(rows.tokens) {
@@ -63,7 +63,7 @@ HeadDistortion::HeadDistortion(const KvRows<const Half>& rows, std::span<const f
   for (float& element : queries_) element = std::isfinite(element) ? element : 0;
   const std::size_t count = queries_.size() / head_dim_;
   for (std::size_t q = 0; q < count; ++q) {
-    const std::vector<float> weights = attend(row(queries_, q), rows_.keys);
+    const std::vector<float> weights = attend(row(queries_, q), rows_.keys, scale_);
     for (std::uint32_t i = 0; i < tokens_; ++i) attention_[i] += weights[i] / static_cast<float>(count);
   }
   const std::vector<float> output = mix(attention_, rows_.values, head_dim_);
@@ -71,7 +71,7 @@ HeadDistortion::HeadDistortion(const KvRows<const Half>& rows, std::span<const f
     spread_[i] = square_distance(row(rows_.values, i), output);
     unit_ += static_cast<double>(attention_[i]) * spread_[i];
   }
-  query_power_ = dot(queries_, queries_) / static_cast<double>(count) / head_dim_ / head_dim_;
+  query_power_ = double{scale_} * scale_ * dot(queries_, queries_) / static_cast<double>(count) / head_dim_;
 }
 
 double HeadDistortion::dropped(std::span<const std::uint32_t> tokens) const {
@@ -109,7 +109,7 @@ double HeadDistortion::measured(std::span<const Coded> kept) const {
   double sum = 0;
   for (std::size_t q = 0; q < count; ++q) {
     const auto output = [&](const Rows& rows) {
-      return mix(attend(row(queries_, q), rows.keys), rows.values, head_dim_);
+      return mix(attend(row(queries_, q), rows.keys, scale_), rows.values, head_dim_);
     };
     sum += square_distance(output(rows_), output(all));
   }

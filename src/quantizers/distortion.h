@@ -19,12 +19,13 @@ namespace shale {
 class HeadDistortion {
  public:
   // `queries` are [count][head_dim], of all query heads that share this KV head, at least one; all see every token.
-  // Elements that are not finite count as zero. Rows and queries are copied.
-  HeadDistortion(const KvRows<const Half>& rows, std::span<const float> queries);
+  // Elements that are not finite count as zero. Logits are multiplied by `attention_scale`, the model's; 0:
+  // 1/√head_dim. Rows and queries are copied.
+  HeadDistortion(const KvRows<const Half>& rows, std::span<const float> queries, float attention_scale = 0);
 
   // Predicted: the sum over the tokens of a ‖x‖², which bounds the squared output error ‖Σ a x‖² from above (Jensen),
   // to first order. x is v − o for a token left out; of one that is coded its value's error, and v − o times its
-  // logit's error, for which E(q·δk)² / d is taken as ‖δk‖² E‖q‖² / d² and at most 1.
+  // logit's error, for which scale² E(q·δk)² is taken as scale² ‖δk‖² E‖q‖² / d and at most 1.
   double dropped(std::span<const std::uint32_t> tokens) const;
   double coded(std::span<const std::uint32_t> tokens, const Quantizer& quantizer) const;
 
@@ -56,11 +57,12 @@ class HeadDistortion {
   }
 
   std::uint32_t tokens_, head_dim_;
+  float scale_;
   Rows rows_;
   std::vector<float> queries_;
   std::vector<float> attention_;  // [tokens], mean over the queries
   std::vector<float> spread_;     // [tokens], ‖v − o‖²
-  double query_power_ = 0;        // E‖q‖² / d²
+  double query_power_ = 0;        // scale² E‖q‖² / d
   double unit_ = 0;
 };
 

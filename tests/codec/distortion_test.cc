@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "codec/naive_quantizer.h"
@@ -74,6 +75,18 @@ TEST_F(Distortion, MeasuresWhatAttentionLoses) {
   for (const double element : mean) unit -= element * element;
   const HeadDistortion::Coded coded{kept, none_.get()};
   EXPECT_NEAR(head_.measured({&coded, 1}), error / unit, 1e-4 * error / unit);
+}
+
+TEST_F(Distortion, MultipliesByTheModelsScale) {
+  const HeadDistortion scaled(memory_.const_rows(), queries_, 2 / std::sqrt(float{kDim}));
+  for (float& query : queries_) query *= 2;
+  const HeadDistortion doubled(memory_.const_rows(), queries_);
+  const auto some = std::span(all_).first(20);
+  const auto int8 = make_quantizer("int8").value();
+  const HeadDistortion::Coded coded{some, int8.get()};
+  EXPECT_NEAR(scaled.dropped(some), doubled.dropped(some), 1e-5 * doubled.dropped(some));
+  EXPECT_NEAR(scaled.coded(some, *int8), doubled.coded(some, *int8), 1e-5 * doubled.coded(some, *int8));
+  EXPECT_NEAR(scaled.measured({&coded, 1}), doubled.measured({&coded, 1}), 1e-5 * doubled.measured({&coded, 1}));
 }
 
 TEST_F(Distortion, FallsWithBits) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "profile/exact_context.h"
 #include "profile/prior.h"
 #include "profile/prior_texts.h"
@@ -14,7 +16,7 @@ namespace {
 
 // One a quantizer.
 std::vector<double> errors_of(testing::EngineBench& bench, std::span<const Token> tokens,
-                              std::initializer_list<const char*> quantizers) {
+                              std::initializer_list<const char*> quantizers, float attention_scale = 0) {
   ScorerNeeds needs;
   needs.last_queries = 4;
   const ExactContext context = exact_context(*bench.engine, tokens, needs, {}).value();
@@ -22,9 +24,9 @@ std::vector<double> errors_of(testing::EngineBench& bench, std::span<const Token
   std::vector<std::unique_ptr<Quantizer>> made;
   for (const char* name : quantizers) made.push_back(make_quantizer(name).value());
   const Sequence& sequence = context.sequence;
-  auto measured =
-      CodingErrors::start(sequence.pool().shape(), 0, sequence.length(), context.run.statistics, std::move(made))
-          .value();
+  auto measured = CodingErrors::start(sequence.pool().shape(), 0, sequence.length(), context.run.statistics,
+                                      attention_scale, std::move(made))
+                      .value();
   while (measured.step(sequence)) {
   }
   for (std::size_t i = 0; i < quantizers.size(); ++i) errors.push_back(measured.error(i));
@@ -42,12 +44,21 @@ TEST(NearLossless, ErrorGrowsWithFewerBits) {
   EXPECT_LT(errors[2], errors[3]);
 }
 
+TEST(NearLossless, MeasuresAtTheModelsScale) {
+  testing::EngineBench bench;
+  bench.open_tiny();
+  const std::vector<Token> tokens = bench.tokenizer->tokenize(testing::sentences(600), false);
+  const float usual = 1 / std::sqrt(static_cast<float>(bench.pool->shape().head_dim));
+  EXPECT_EQ(errors_of(bench, tokens, {"kivi2"}, usual), errors_of(bench, tokens, {"kivi2"}));
+  EXPECT_NE(errors_of(bench, tokens, {"kivi2"}, usual / 8), errors_of(bench, tokens, {"kivi2"}));
+}
+
 TEST(NearLossless, WithoutQueriesNothingIsKnown) {
   testing::EngineBench bench;
   bench.open_tiny();
   const std::vector<Token> tokens = bench.tokenizer->tokenize(testing::sentences(300), false);
   const ExactContext context = exact_context(*bench.engine, tokens, {}, {}).value();
-  EXPECT_FALSE(CodingErrors::start(context.sequence.pool().shape(), 0, context.sequence.length(), {}, {}));
+  EXPECT_FALSE(CodingErrors::start(context.sequence.pool().shape(), 0, context.sequence.length(), {}, 0, {}));
 }
 
 // A request about a document, whose run is stored. Returns its name.

@@ -43,7 +43,8 @@ class RatePlanTest : public ::testing::Test {
                                 .queries = queries_,
                                 .query_heads = kQueryHeads,
                                 .window = kWindow,
-                                .windows = windows_};
+                                .windows = windows_,
+                                .attention_scale = attention_scale_};
     return plan_rate(context, quantizers_, budgets, bytes, executor_);
   }
   // What storing what was planned takes, ranked by knorm.
@@ -85,6 +86,7 @@ class RatePlanTest : public ::testing::Test {
   Sequence sequence_;
   std::vector<float> queries_, scores_;
   std::vector<std::uint32_t> windows_;
+  float attention_scale_ = 0;
   std::vector<std::string> quantizers_ = {"none", "int8", "kivi4", "layered2"};
   InlineExecutor executor_;
 };
@@ -104,6 +106,14 @@ TEST_F(RatePlanTest, SpendsItsBudgetAndBudgetsByHeadSpendItBetter) {
     EXPECT_LE(planned->object.measured, 2 * planned->object.predicted + 1e-6) << "predictions are bounds, about";
     last = planned->object.predicted;
   }
+}
+
+TEST_F(RatePlanTest, MeasuresAtTheModelsScale) {
+  attention_scale_ = 2 / std::sqrt(float{kShape.head_dim});
+  const double scaled = plan(40000).value().object.measured;
+  attention_scale_ = 0;
+  for (float& query : queries_) query *= 2;
+  EXPECT_NEAR(scaled, plan(40000).value().object.measured, 1e-5 * scaled);
 }
 
 TEST_F(RatePlanTest, BytesAreThoseOfWhatIsStored) {
