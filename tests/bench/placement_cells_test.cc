@@ -1,7 +1,7 @@
 // What a placement benchmark keeps, and what it makes of it.
 #include "loadtest/placement/placement_cells.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <array>
 #include <fstream>
@@ -12,6 +12,8 @@
 
 namespace shale {
 namespace {
+
+using ::testing::HasSubstr;
 
 ServeRow row_of(std::string planner, std::initializer_list<double> ttfts, std::vector<ServedForm> forms = {}) {
   ServeRow row;
