@@ -258,14 +258,33 @@ Chart chart_of(const Rows& rows, std::string title) {
   return chart;
 }
 
+// What may stand in one table.
+struct Block {
+  std::string model;
+  bool question_seen;
+  std::uint32_t answer_tokens, window, context_tokens_max;
+  auto operator<=>(const Block&) const = default;
+};
+
 auto blocks_of(std::span<const QualityRow> rows) {
   Rows all;
   for (const QualityRow& row : rows) all.push_back(&row);
-  return grouped(all, [](const QualityRow& row) { return std::pair(row.model, row.question_seen); });
+  return grouped(all, [](const QualityRow& row) {
+    return Block{row.model, row.question_seen, row.answer_tokens, row.window, row.context_tokens_max};
+  });
 }
 
-std::string heading(const std::pair<std::string, bool>& block) {
-  return fmt::format("{}, question {} when compressing", block.first, block.second ? "seen" : "not seen");
+// With the setting where there are several.
+std::string heading(const Block& block, const std::map<Block, Rows>& blocks) {
+  const std::string text =
+      fmt::format("{}, question {} when compressing", block.model, block.question_seen ? "seen" : "not seen");
+  const auto alike = std::ranges::count_if(blocks, [&](const auto& other) {
+    return other.first.model == block.model && other.first.question_seen == block.question_seen;
+  });
+  if (alike == 1) return text;
+  if (block.answer_tokens == 0) return text + ", setting not known";
+  return fmt::format("{}, answers of {} tokens, window {}, contexts of {}", text, block.answer_tokens, block.window,
+                     block.context_tokens_max == 0 ? "any length" : fmt::format("{} tokens", block.context_tokens_max));
 }
 
 }  // namespace
@@ -273,7 +292,8 @@ std::string heading(const std::pair<std::string, bool>& block) {
 std::vector<ReportTable> quality_tables(std::span<const QualityRow> rows) {
   std::vector<ReportTable> tables;
   if (rows.empty()) return tables;
-  for (const auto& [block, group] : blocks_of(rows)) {
+  const auto blocks = blocks_of(rows);
+  for (const auto& [block, group] : blocks) {
     // The shipped texts are there to predict others.
     Rows asked = where(group, [](const QualityRow& row) { return row.dataset != kPriorDataset; });
     if (asked.empty()) asked = group;
@@ -286,7 +306,7 @@ std::vector<ReportTable> quality_tables(std::span<const QualityRow> rows) {
     for (ReportTable table : {by_keep(asked), by_dataset(asked), by_configuration(asked), by_answer(asked),
                               winners(asked), predictions(group)}) {
       if (table.rows.empty()) continue;
-      table.title = fmt::format("{}: {}", heading(block), table.title);
+      table.title = fmt::format("{}: {}", heading(block, blocks), table.title);
       table.note = table.note.empty() ? about : about + "; " + table.note;
       tables.push_back(std::move(table));
     }
@@ -298,10 +318,11 @@ std::vector<Chart> quality_charts(std::span<const QualityRow> rows) {
   std::vector<Chart> charts;
   if (rows.empty()) return charts;
   const auto blocks = blocks_of(rows);
-  for (const auto& [block, group] : blocks) charts.push_back(chart_of(group, heading(block) + ", all contexts"));
+  for (const auto& [block, group] : blocks)
+    charts.push_back(chart_of(group, heading(block, blocks) + ", all contexts"));
   for (const auto& [block, group] : blocks) {
     for (const auto& [context, same] : grouped(group, context_of))
-      charts.push_back(chart_of(same, heading(block) + ", " + context));
+      charts.push_back(chart_of(same, heading(block, blocks) + ", " + context));
   }
   std::erase_if(charts, [](const Chart& chart) { return chart.lines.empty(); });
   return charts;

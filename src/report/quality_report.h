@@ -16,7 +16,7 @@ struct ReportTable {
   std::vector<std::vector<std::string>> rows;
 };
 
-// One block a model and a way of asking (question seen or not: never mixed), over all data sets together: agreement by
+// One block a model, way of asking (question seen or not) and setting (QualityRow), which are never mixed, over all data sets together: agreement by
 // method and keep with bootstrap intervals over contexts; by data set; bytes, agreement and KL of every configuration;
 // answers that were generated; and per context: which method wins, how far methods spread, and what choosing per
 // context gains over the best fixed method; and how well cheap predictions order the configurations, where they were

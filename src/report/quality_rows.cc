@@ -26,6 +26,12 @@ QualityRow from_json(const Json& json) {
   read("agreement", row.agreement);
   // JSON has no infinity.
   row.kl = json.at("kl").is_null() ? INFINITY : json.at("kl").get<double>();
+  if (json.contains("texts")) {
+    read("answer_tokens", row.answer_tokens);
+    read("window", row.window);
+    read("context_tokens_max", row.context_tokens_max);
+    read("texts", row.texts);
+  }
   if (json.contains("kind")) read("kind", row.kind);
   if (json.contains("answer")) read("answer", row.answer);
   if (json.contains("text")) read("text", row.text);
@@ -51,6 +57,12 @@ Json to_json(const QualityRow& row) {
                {"full_bytes", row.full_bytes},
                {"agreement", row.agreement},
                {"kl", row.kl}};
+  if (!row.texts.empty()) {
+    json["answer_tokens"] = row.answer_tokens;
+    json["window"] = row.window;
+    json["context_tokens_max"] = row.context_tokens_max;
+    json["texts"] = row.texts;
+  }
   if (!row.kind.empty()) json["kind"] = row.kind;
   if (!row.answer.empty()) {
     json["answer"] = row.answer;

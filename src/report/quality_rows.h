@@ -17,6 +17,10 @@ struct QualityRow {
   std::string kind = {};  // of context (cache/context_kind.h); empty where it was not looked at
   std::size_t question = 0;
   bool question_seen = false;  // while the context was compressed
+  // What it was measured with and of: the same question under another setting is another measurement, and of another
+  // text another question. Zeros and empty in rows from before they were kept.
+  std::uint32_t answer_tokens = 0, window = 0, context_tokens_max = 0;  // SweepOptions
+  std::string texts = {};                                               // a hash of the context's and the question's
   std::string method;
   double keep = 1, bits = 16;
   std::uint64_t tokens = 0, tokens_cut = 0, bytes = 0, full_bytes = 0;

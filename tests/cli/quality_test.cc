@@ -9,6 +9,7 @@ namespace shale::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class QualityTest : public TinyProgram {
  protected:
@@ -58,6 +59,33 @@ TEST_F(QualityTest, MeasuresReportsAndGoesOn) {
   EXPECT_EQ(read(rows()), cut) << "a report changes nothing";
   ASSERT_EQ(run(quality({"--compare", "knorm,int8,random"})).status, 0);
   EXPECT_EQ(lines(), 6u);
+}
+
+// What stands under --rows is gone on with only where it was measured with the same options, of the same texts.
+TEST_F(QualityTest, OtherOptionsAndTextsAreMeasuredAnew) {
+  const auto measure = [&](const char* answer_tokens, const char* window) {
+    return run({"quality", "--contexts", contexts(), "--rows", rows(), "--compare", "knorm", "--keeps", "0.5",
+                "--answer-tokens", answer_tokens, "--window", window});
+  };
+  ASSERT_EQ(measure("6", "64").status, 0);
+  ASSERT_EQ(lines(), 2u);
+  const Outcome shorter = measure("3", "64");
+  ASSERT_EQ(shorter.status, 0) << shorter.err;
+  EXPECT_EQ(lines(), 4u);
+  EXPECT_THAT(shorter.out, HasSubstr("answers of 6 tokens"));
+  EXPECT_THAT(shorter.out, HasSubstr("answers of 3 tokens"));
+  ASSERT_EQ(measure("6", "8").status, 0);
+  EXPECT_EQ(lines(), 6u);
+  ASSERT_EQ(measure("6", "64").status, 0);
+  EXPECT_EQ(lines(), 6u) << "it is known";
+
+  std::string text = read(contexts());
+  text.replace(text.find("little"), 6, "nothing");
+  std::ofstream(contexts(), std::ios::trunc) << text;
+  const Outcome edited = measure("6", "64");
+  ASSERT_EQ(edited.status, 0) << edited.err;
+  EXPECT_EQ(lines(), 8u);
+  EXPECT_THAT(edited.out, Not(HasSubstr("answers of"))) << "rows of the older text are left out";
 }
 
 TEST_F(QualityTest, ProfilesAgainWhereQuestionsMovedAway) {

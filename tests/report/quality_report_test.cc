@@ -1,5 +1,6 @@
 #include "report/quality_report.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -53,6 +54,25 @@ TEST(QualityReportTest, NeverMixesSeenAndUnseenQuestions) {
   EXPECT_TRUE(table(tables, "not seen when compressing: Agreement by tokens kept").rows[0][1].starts_with("1.000"));
   EXPECT_TRUE(
       table(tables, "question seen when compressing: Agreement by tokens kept").rows[0][1].starts_with("0.000"));
+}
+
+TEST(QualityReportTest, NeverMixesSettings) {
+  std::vector<QualityRow> rows = {row("1", "a", 0.5, 1), row("1", "a", 0.5, 0.5), row("1", "a", 0.5, 0)};
+  for (QualityRow& each : rows) each.texts = "0";
+  rows[0].answer_tokens = rows[1].answer_tokens = rows[2].answer_tokens = 24;
+  rows[0].window = rows[1].window = 64;
+  rows[2].window = 8;
+  rows[1].context_tokens_max = 100;
+  const auto tables = quality_tables(rows);
+  const auto mean = [&](std::string_view setting) {
+    return table(tables, fmt::format("{}: Agreement by tokens kept", setting)).rows[0][1].substr(0, 5);
+  };
+  EXPECT_EQ(mean("window 64, contexts of any length"), "1.000");
+  EXPECT_EQ(mean("window 64, contexts of 100 tokens"), "0.500");
+  EXPECT_EQ(mean("window 8, contexts of any length"), "0.000");
+  rows.resize(1);
+  EXPECT_TRUE(table(quality_tables(rows), "not seen when compressing: Agreement").title.starts_with("m, question"))
+      << "one setting needs no name";
 }
 
 // Mass orders three configurations of each context as measuring does, error the other way round, and of the other
@@ -152,6 +172,10 @@ TEST(QualityRowsTest, AreReadAsWritten) {
   const auto path = folder.path() / "rows.jsonl";
   EXPECT_TRUE(read_quality_rows(path).value().empty());
   QualityRow written = row("1", "snapkv+int8", 0.25, 0.5);
+  written.answer_tokens = 24;
+  written.window = 64;
+  written.context_tokens_max = 100;
+  written.texts = "of the texts";
   written.answer = {{"f1", 0.25}};
   written.text = "an answer";
   written.kl = std::numeric_limits<double>::infinity();

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
+#include "core/hash.h"
 #include "core/interrupt.h"
 #include "core/text_file.h"
 #include "core/units.h"
@@ -50,7 +51,8 @@ constexpr char kQualityExamples[] =
     "compressed with their question in sight with those that were not.\n"
     "\n"
     "Contexts are JSON lines: {\"id\", \"dataset\", \"context\", \"questions\": [...], \"answers\": [[...], ...]}.\n"
-    "With --rows a sweep goes on where it was stopped; without --contexts it only reports those rows.\n"
+    "With --rows a sweep goes on where it was stopped; without --contexts it only reports those rows. Other answer\n"
+    "tokens, windows, context tokens or texts are measured anew.\n"
     "\n"
     "Examples:\n"
     "  shale quality --contexts xquad_en.jsonl --compare snapkv,keydiff,random --keeps 0.5,0.1\n"
@@ -127,7 +129,8 @@ double bits_of(const Method& method) {
   return quantizer ? (*quantizer)->bits() : 16;
 }
 
-// What is known already, and new rows on their way to the file. A later row of the same measurement replaces the older.
+// What is known already, and new rows on their way to the file. A later row of the same measurement replaces the older,
+// and one of a question whose texts are others now all that was measured of the older texts.
 class RowFile {
  public:
   static Result<RowFile> open(const std::string& path) {
@@ -135,19 +138,24 @@ class RowFile {
     file.path_ = path;
     if (path.empty()) return file;
     SHALE_ASSIGN(const auto rows, read_quality_rows(path));
-    for (const QualityRow& row : rows) file.rows_[key(row)] = row;
+    for (const QualityRow& row : rows) file.take(row);
     return file;
   }
 
   std::vector<QualityRow> rows() const {
     std::vector<QualityRow> all;
-    for (const auto& [key, row] : rows_) all.push_back(row);
+    for (const auto& [question, measured] : questions_) {
+      for (const auto& [way, row] : measured.rows) all.push_back(row);
+    }
     return all;
   }
   // Whether it was measured, with its answer and its prediction where they are wanted.
   bool knows(const QualityRow& wanted, bool with_answer, bool with_prediction) const {
-    const auto found = rows_.find(key(wanted));
-    return found != rows_.end() && (!with_answer || !found->second.answer.empty()) &&
+    const auto question = questions_.find(question_of(wanted));
+    if (question == questions_.end() || question->second.texts != wanted.texts) return false;
+    const auto& rows = question->second.rows;
+    const auto found = rows.find(way_of(wanted));
+    return found != rows.end() && (!with_answer || !found->second.answer.empty()) &&
            (!with_prediction || !found->second.predicted.empty());
   }
   Status add(std::vector<QualityRow> rows) {
@@ -156,18 +164,30 @@ class RowFile {
       for (const QualityRow& row : rows) out << line_of(row);
       if (!out.flush()) return fail(ErrorCode::kIo, "cannot write to {}", path_);
     }
-    for (QualityRow& row : rows) rows_[key(row)] = std::move(row);
+    for (QualityRow& row : rows) take(std::move(row));
     return {};
   }
 
  private:
-  using Key = std::tuple<std::string, bool, std::string, std::string, std::size_t, std::string, double>;
-  static Key key(const QualityRow& row) {
-    return {row.model, row.question_seen, row.dataset, row.context, row.question, row.method, row.keep};
+  using Question = std::tuple<std::string, std::string, std::string, std::size_t>;
+  static Question question_of(const QualityRow& row) { return {row.model, row.dataset, row.context, row.question}; }
+  using Way = std::tuple<bool, std::uint32_t, std::uint32_t, std::uint32_t, std::string, double>;
+  static Way way_of(const QualityRow& row) {
+    return {row.question_seen, row.answer_tokens, row.window, row.context_tokens_max, row.method, row.keep};
+  }
+  struct Measured {
+    std::string texts;
+    std::map<Way, QualityRow> rows;
+  };
+
+  void take(QualityRow row) {
+    Measured& measured = questions_[question_of(row)];
+    if (measured.texts != row.texts) measured = {.texts = row.texts, .rows = {}};
+    measured.rows[way_of(row)] = std::move(row);
   }
 
   std::string path_;
-  std::map<Key, QualityRow> rows_;
+  std::map<Question, Measured> questions_;
 };
 
 class QualityRun {
@@ -188,6 +208,10 @@ class QualityRun {
     row.context = context.id;
     row.question = question;
     row.question_seen = options_.sweep.question_seen;
+    row.answer_tokens = options_.sweep.answer_tokens;
+    row.window = options_.sweep.window;
+    row.context_tokens_max = options_.sweep.context_tokens_max;
+    row.texts = Hasher().add(context.text).add(context.questions[question]).finish().hex();
     row.method = configuration.method.text();
     row.keep = configuration.keep;
     row.bits = bits_of(configuration.method);
