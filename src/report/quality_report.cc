@@ -50,14 +50,23 @@ double mean_of(const Rows& rows, const std::function<double(const QualityRow&)>&
 
 double agreement(const QualityRow& row) { return row.agreement; }
 
-std::string cell(const Rows& rows, const std::function<double(const QualityRow&)>& value = agreement) {
-  if (rows.empty()) return "–";
-  const Interval interval = interval_of(rows, value);
-  return fmt::format("{:.3f} [{:.3f}, {:.3f}]", interval.mean, interval.low, interval.high);
+std::size_t contexts_in(const Rows& rows) { return grouped(rows, context_of).size(); }
+
+// How many contexts a mean is over, where the table has others.
+std::string of_contexts(const Rows& rows, std::size_t all) {
+  const std::size_t count = contexts_in(rows);
+  return count == all ? "" : fmt::format(", {} of {} contexts", count, all);
 }
 
-std::string short_cell(const Rows& rows) {
-  return rows.empty() ? "–" : fmt::format("{:.3f}", mean_of(rows, agreement));
+std::string cell(const Rows& rows, std::size_t contexts_all) {
+  if (rows.empty()) return "–";
+  const Interval interval = interval_of(rows, agreement);
+  return fmt::format("{:.3f} [{:.3f}, {:.3f}]{}", interval.mean, interval.low, interval.high,
+                     of_contexts(rows, contexts_all));
+}
+
+std::string short_cell(const Rows& rows, std::size_t contexts_all) {
+  return rows.empty() ? "–" : fmt::format("{:.3f}{}", mean_of(rows, agreement), of_contexts(rows, contexts_all));
 }
 
 // Keeps as columns, best first: the largest keep at the left.
@@ -96,7 +105,7 @@ ReportTable by_keep(const Rows& rows) {
   for (const auto& [method, group] : methods_best_first(ranked)) {
     auto& line = table.rows.emplace_back(1, method);
     for (const double keep : keeps)
-      line.push_back(cell(where(group, [&](const auto& row) { return row.keep == keep; })));
+      line.push_back(cell(where(group, [&](const auto& row) { return row.keep == keep; }), contexts_in(rows)));
   }
   return table;
 }
@@ -111,10 +120,12 @@ ReportTable by_dataset(const Rows& rows) {
   const Rows at_keep = where(ranked, [&](const QualityRow& row) { return row.keep == keep; });
   const auto datasets = datasets_of(at_keep);
   table.columns.insert(table.columns.end(), datasets.begin(), datasets.end());
+  const auto of = [](const Rows& some, const std::string& name) {
+    return where(some, [&](const QualityRow& row) { return row.dataset == name; });
+  };
   for (const auto& [method, group] : methods_best_first(at_keep)) {
     auto& line = table.rows.emplace_back(1, method);
-    for (const auto& name : datasets)
-      line.push_back(short_cell(where(group, [&](const auto& row) { return row.dataset == name; })));
+    for (const auto& name : datasets) line.push_back(short_cell(of(group, name), contexts_in(of(rows, name))));
   }
   return table;
 }
@@ -131,7 +142,8 @@ ReportTable by_configuration(const Rows& rows) {
       return static_cast<double>(row.bytes) / static_cast<double>(row.full_bytes);
     });
     table.rows.push_back({std::get<2>(key), fmt::format("{}", -std::get<0>(key)),
-                          fmt::format("{:.3g}", -std::get<1>(key)), fmt::format("{:.1f} %", 100 * share), cell(group),
+                          fmt::format("{:.3g}", -std::get<1>(key)), fmt::format("{:.1f} %", 100 * share),
+                          cell(group, contexts_in(rows)),
                           fmt::format("{:.4f}", mean_of(group, [](const QualityRow& row) { return row.kl; }))});
   }
   return table;
@@ -175,8 +187,16 @@ std::map<std::string, std::map<std::string, double>> by_context(const Rows& rows
   return contexts;
 }
 
+// Of the contexts that have every method, so that none is compared over others.
 void add_winners(const Rows& rows, double keep, ReportTable& table) {
-  const auto contexts = by_context(rows);
+  auto contexts = by_context(rows);
+  const std::size_t all = contexts.size(), methods_all = methods_best_first(rows).size();
+  std::erase_if(contexts, [&](const auto& entry) { return entry.second.size() < methods_all; });
+  if (contexts.size() < all) {
+    table.note +=
+        fmt::format("; {}: the {} of {} contexts that have every method", keep_name(keep), contexts.size(), all);
+  }
+  if (contexts.empty()) return;
   std::map<std::string, double> wins, lengths, sums, squares;
   std::map<std::string, std::uint64_t> tokens;
   for (const QualityRow* row : rows) tokens[context_of(*row)] = row->tokens;

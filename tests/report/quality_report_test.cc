@@ -1,7 +1,7 @@
 #include "report/quality_report.h"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <fstream>
 #include <map>
@@ -12,6 +12,8 @@
 
 namespace shale {
 namespace {
+
+using ::testing::HasSubstr;
 
 QualityRow row(std::string context, std::string method, double keep, double agreement) {
   QualityRow row;
@@ -45,6 +47,31 @@ TEST(QualityReportTest, ShowsWhatChoosingPerContextGains) {
   EXPECT_EQ(winners[2][4], "0.850");   // the best of each context
   EXPECT_EQ(winners[3][4], "+0.100");  // over near, which is the best of all: 0.75
   EXPECT_EQ(table(tables, "by tokens kept").rows[0][0], "near");
+}
+
+// A sweep that was stopped: the third method has one context of two.
+TEST(QualityReportTest, ComparesMethodsOverTheSameContexts) {
+  const std::vector<QualityRow> rows = {row("1", "near", 0.5, 0.9), row("1", "far", 0.5, 0.5),
+                                        row("2", "near", 0.5, 0.6), row("2", "far", 0.5, 0.8),
+                                        row("1", "new", 0.5, 0.95)};
+  const auto tables = quality_tables(rows);
+  const ReportTable& winners = table(tables, "wins");
+  ASSERT_EQ(winners.rows.size(), 3u);
+  EXPECT_EQ(winners.rows[0], (std::vector<std::string>{"keep 0.5", "new", "100.0 %", "100", "0.950", "0.000"}));
+  EXPECT_EQ(winners.rows[2][1], "gained over new");
+  EXPECT_THAT(winners.note, HasSubstr("keep 0.5: the 1 of 2 contexts that have every method"));
+  const auto of = [&](std::string_view part, const std::string& method) {
+    const auto& lines = table(tables, part).rows;
+    return std::ranges::find(lines, method, [](const auto& line) { return line.front(); })->back();
+  };
+  EXPECT_EQ(of("by tokens kept", "new"), "0.950 [0.950, 0.950], 1 of 2 contexts");
+  EXPECT_EQ(of("by data set", "new"), "0.950, 1 of 2 contexts");
+  EXPECT_EQ(of("by data set", "near"), "0.750");
+
+  const std::vector<QualityRow> others = {row("1", "near", 0.5, 0.9), row("2", "far", 0.5, 0.5)};
+  const auto apart = quality_tables(others);
+  EXPECT_TRUE(std::ranges::none_of(apart, [](const auto& one) { return one.title.contains("wins"); }))
+      << "no context has both";
 }
 
 TEST(QualityReportTest, NeverMixesSeenAndUnseenQuestions) {
