@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <cmath>
 #include <fstream>
 
+#include "loadtest/placement/placement_compare.h"
 #include "loadtest/placement/placement_quality.h"
 #include "loadtest/placement/placement_report.h"
 #include "support/temporary_folder.h"
@@ -139,6 +141,56 @@ TEST_F(PlacementFileTest, IsSummedUpByPolicy) {
   EXPECT_NE(tables.find("shale, alpha 1"), std::string::npos);
   EXPECT_NE(tables.find("2.00 ["), std::string::npos);
   EXPECT_NE(placement_page(summaries, contexts, "<here>").find("&lt;here&gt;"), std::string::npos);
+}
+
+// Answers of equal agreement, a context each in turn, one of two seconds apart.
+PlacementSummary answered(const std::string& policy, std::span<const double> ttfts) {
+  PlacementSummary summary;
+  summary.policy = policy;
+  for (std::size_t i = 0; i < ttfts.size(); ++i) {
+    summary.answered.push_back(
+        {.number = i, .context = i % 10, .arrival_s = 2 * static_cast<double>(i), .ttft_s = ttfts[i], .agreement = 1});
+  }
+  return summary;
+}
+
+double width(const Interval& interval) { return interval.high - interval.low; }
+
+// Ten neighbours waited for one another: that is one event, not ten.
+TEST(RatioToEnvelope, TakesAQueueForOneEvent) {
+  const std::vector<double> soon(100, 0.1);
+  std::vector<double> queue = soon, scattered = soon;
+  for (std::size_t i = 0; i < 10; ++i) queue[40 + i] = scattered[10 * i + i] = 5;
+  const PlacementSummary own = answered("shale", soon);
+  const std::vector<PlacementSummary> queued = {answered("lru", queue)}, alone = {answered("lru", scattered)};
+  const Interval one = ratio_to_envelope(own, queued).value(), ten = ratio_to_envelope(own, alone).value();
+  EXPECT_DOUBLE_EQ(one.mean, ten.mean);
+  EXPECT_GT(width(one), 1.3 * width(ten));
+  EXPECT_LT(one.low, one.mean);
+  EXPECT_GT(one.high, one.mean);
+}
+
+// The same slow requests under both: their ratio is sure.
+TEST(RatioToEnvelope, ComparesTheSameRequests) {
+  std::vector<double> times(100), twice;
+  for (std::size_t i = 0; i < times.size(); ++i) times[i] = i % 7 == 0 ? 1 : 0.125;
+  for (const double time : times) twice.push_back(2 * time);
+  const std::vector<PlacementSummary> others = {answered("lru", twice)};
+  const Interval ratio = ratio_to_envelope(answered("shale", times), others).value();
+  EXPECT_DOUBLE_EQ(ratio.low, 2);
+  EXPECT_DOUBLE_EQ(ratio.high, 2);
+}
+
+// Where it hangs on a few requests whether another is as good, the interval has no end.
+TEST(RatioToEnvelope, IsOpenWhereOthersMayNotBeAsGood) {
+  const std::vector<double> times(100, 0.1);
+  PlacementSummary own = answered("shale", times);
+  std::vector<PlacementSummary> others = {answered("lru", times)};
+  own.answered[3].agreement = others[0].answered[97].agreement = 0.5;
+  const auto ratio = ratio_to_envelope(own, others);
+  ASSERT_TRUE(ratio);
+  EXPECT_DOUBLE_EQ(ratio->mean, 1);
+  EXPECT_TRUE(std::isinf(ratio->high));
 }
 
 TEST(Envelope, IsConvexAndEndsWhereThePointsEnd) {

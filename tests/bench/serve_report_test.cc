@@ -142,6 +142,18 @@ TEST(ServeCompare, WhatFailedUnderOneIsLeftOutUnderBoth) {
   EXPECT_THAT(paired.itl.own, ElementsAre(ElementsAre(1, 1)));
 }
 
+TEST(ServeCompare, SpansAreAsLongAsTheLongestQueue) {
+  const std::vector<ServedAnswer> soon(200, answer(0.1, 1)), late(200, answer(20, 1));
+  const auto spans = [](const std::vector<ServedAnswer>& own, const std::vector<ServedAnswer>& base) {
+    const std::vector<ServeRow> rows = {row("prefill", base), row("lru", own)};
+    const auto groups = groups_of(rows);
+    return pair_up(groups[1], groups[0]).ttft.own.size();
+  };
+  EXPECT_EQ(spans(soon, soon), 20u) << "of ten";
+  EXPECT_EQ(spans(soon, late), 10u) << "of 21, and a rest";
+  EXPECT_EQ(spans(late, std::vector<ServedAnswer>(200, answer(500, 1))), 4u) << "a quarter of the run";
+}
+
 TEST(ServeCompare, ARatioOfQuantilesHoldsTheTruth) {
   std::vector<std::vector<double>> base(20), twice(20), noisy(20);
   for (std::size_t i = 0; i < 200; ++i) {

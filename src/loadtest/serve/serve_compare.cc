@@ -4,18 +4,37 @@
 #include <iterator>
 #include <random>
 
+#include "loadtest/serve/waiting_spans.h"
 #include "report/quantile.h"
 
 namespace shale {
 namespace {
 
-constexpr std::size_t kSpan = 10;  // requests; longer than most queues, and twenty of them in a usual run
 constexpr int kResamples = 1000;
 
 std::vector<double> together(std::span<const std::vector<double>> groups, std::span<const std::size_t> chosen) {
   std::vector<double> all;
   for (const std::size_t group : chosen) std::ranges::copy(groups[group], std::back_inserter(all));
   return all;
+}
+
+std::size_t queue_of(const ServeRow& row) {
+  std::vector<Waited> waited;
+  for (std::size_t i = 0; i < row.answers.size(); ++i) {
+    if (row.answers[i].error.empty()) waited.push_back({row.load[i].at_s, row.answers[i].pieces_s.front()});
+  }
+  return waited_together(waited);
+}
+
+std::size_t span_of(const ServeGroup& own, const ServeGroup& base) {
+  std::size_t together = 0, requests = 0;
+  for (const ServeGroup* group : {&own, &base}) {
+    for (const ServeRow* row : group->rows) {
+      together = std::max(together, queue_of(*row));
+      requests = std::max(requests, row->answers.size());
+    }
+  }
+  return std::max(kSpanLeast, std::min(together, requests / kSpansLeast));
 }
 
 }  // namespace
@@ -45,10 +64,11 @@ const ServeGroup* base_of(const std::vector<ServeGroup>& groups, const ServeGrou
 
 PairedValues pair_up(const ServeGroup& own, const ServeGroup& base) {
   PairedValues paired;
+  const std::size_t span = span_of(own, base);
   for (std::size_t seed = 0; seed < std::min(own.rows.size(), base.rows.size()); ++seed) {
     const auto &mine = own.rows[seed]->answers, &theirs = base.rows[seed]->answers;
     for (std::size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
-      if (i % kSpan == 0) {
+      if (i % span == 0) {
         for (auto* values : {&paired.ttft.own, &paired.ttft.base, &paired.itl.own, &paired.itl.base}) {
           values->emplace_back();
         }
