@@ -85,6 +85,24 @@ TEST_F(PlacementFileTest, GoesOnWhereItStopped) {
   }
 }
 
+// Its last byte is a write of its own where a row is large.
+TEST_F(PlacementFileTest, DropsARowThatLacksItsEndAlone) {
+  {
+    PlacementFile file = open();
+    ASSERT_TRUE(file.add("kept", 1));
+    ASSERT_TRUE(file.add("dropped", 2));
+  }
+  std::filesystem::resize_file(path_, std::filesystem::file_size(path_) - 1);
+  {
+    PlacementFile file = open();
+    EXPECT_FALSE(file.value("dropped"));
+    ASSERT_TRUE(file.add("next", 3));
+  }
+  const PlacementFile file = open();
+  EXPECT_EQ(file.value("kept"), 1);
+  EXPECT_EQ(file.value("next"), 3);
+}
+
 TEST_F(PlacementFileTest, BeginsAnewWhereItsFirstLineWasCutShort) {
   std::ofstream(path_) << R"({"setting": "he)";
   EXPECT_TRUE(open().is_new());

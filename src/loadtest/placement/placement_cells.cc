@@ -97,10 +97,10 @@ Result<PlacementFile> PlacementFile::open(std::string path, std::string setting)
   std::size_t number = 0;
   std::uintmax_t whole = 0;  // bytes of whole rows
   while (std::getline(in, line)) {
+    if (in.eof()) break;  // without its end: cut short when it was stopped, whatever it holds
     ++number;
     const Json row = Json::parse(line, nullptr, false);
     if (row.is_discarded()) {
-      if (in.peek() == std::ifstream::traits_type::eof()) break;  // cut short when it was stopped
       return fail(ErrorCode::kCorrupt, "{}:{}: no JSON object", file.path_, number);
     }
     try {
@@ -114,11 +114,10 @@ Result<PlacementFile> PlacementFile::open(std::string path, std::string setting)
     }
     whole += line.size() + 1;
   }
+  const bool was_there = in.is_open();
   in.close();
   std::error_code error;
-  if (number > 0) {
-    std::filesystem::resize_file(file.path_, std::min(whole, std::filesystem::file_size(file.path_, error)), error);
-  }
+  if (was_there) std::filesystem::resize_file(file.path_, whole, error);
   if (error) return fail(ErrorCode::kIo, "cannot write to {}: {}", file.path_, error.message());
   file.is_new_ = whole == 0;
   if (file.is_new_) SHALE_TRY(file.append({{"setting", setting}}));
