@@ -176,6 +176,16 @@ TEST_F(BenchServeTest, PlacementGoesOnUnderTheSameOptionsAlone) {
   EXPECT_THAT(placement({"--settle", "9"}), HasSubstr("--rate is missing"));  // a cell's own
 }
 
+// Their loss is in no form of a context, and a trace's lengths would cut what is rated whole.
+TEST_F(BenchServeTest, PlacementHasNothingThatItCouldNotRate) {
+  for (const char* option : {"--kv-budget", "--kv-eviction", "--kv-cache-dtype", "--compaction", "--arrivals"}) {
+    const Outcome outcome =
+        run({"bench", "placement", "--contexts", contexts_, "--out", home_.path() / "cells.jsonl", option, "1"});
+    EXPECT_EQ(outcome.status, 2) << option;
+    EXPECT_THAT(outcome.err, HasSubstr(option));
+  }
+}
+
 TEST_F(BenchServeTest, OptionsAreCheckedFirst) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"--rate", "fast"}, "'fast'"},

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <filesystem>
 
 #include "cli/command.h"
@@ -21,6 +22,12 @@ constexpr char kShale[] = "shale";
 constexpr double kCellLookS = 0.2;
 constexpr double kStoredWithinS = 120;  // after the contexts were asked once
 constexpr double kPriorWithinS = 1200;
+
+// The benchmark's own; and what loses something that no form of a context tells of, so that it could not be rated.
+constexpr auto kDecided =
+    std::to_array<const char*>({"--alpha", "--memory-size", "--disk-size", "--tiers", "--kv-budget", "--kv-eviction",
+                                "--keep-first-page", "--kv-eviction-full-layers", "--kv-eviction-prefill",
+                                "--kv-eviction-interval", "--compaction", "--kv-cache-dtype"});
 
 struct BenchPlacementOptions {
   ServeBenchOptions bench;
@@ -250,7 +257,11 @@ void add_bench_placement(Command parent, Action& chosen) {
   options->bench.to_the_end = false;
   options->bench.openings = true;
   options->bench.zipf = 0;
-  add_serve_bench_options(command, options->bench, {"--alpha", "--memory-size", "--disk-size", "--tiers"});
+  add_serve_bench_options(command, options->bench, {kDecided.begin(), kDecided.end()});
+  command.remove_option("--arrivals");  // its lengths would cut contexts and answers that are rated whole
+  command.option("--max-tokens").description("Tokens of every answer");
+  command.option("--rate").description(
+      "Requests a second, or as 0.5x a multiple of those that can be computed with nothing reused");
   command.add_option("--policy", options->policies, "Policies, as --planner of `shale bench serve`")
       .delimiter(',')
       .check(known_planner(kNoReuse))
