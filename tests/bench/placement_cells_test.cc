@@ -16,6 +16,7 @@ namespace shale {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 ServeRow row_of(std::string planner, std::initializer_list<double> ttfts, std::vector<ServedForm> forms = {}) {
   ServeRow row;
@@ -156,9 +157,31 @@ TEST_F(PlacementFileTest, IsSummedUpByPolicy) {
   EXPECT_FALSE(ratio_to_envelope(summaries[0], std::span(summaries).subspan(1, 1))) << "none is as good as exact";
 
   const std::string tables = placement_tables(summaries, contexts);
+  EXPECT_THAT(tables, Not(HasSubstr("REST")));
+  EXPECT_THAT(tables, Not(HasSubstr("PROGRAM")));
   EXPECT_NE(tables.find("shale, alpha 1"), std::string::npos);
   EXPECT_NE(tables.find("2.00 ["), std::string::npos);
   EXPECT_NE(placement_page(summaries, contexts, "<here>").find("&lt;here&gt;"), std::string::npos);
+}
+
+TEST_F(PlacementFileTest, ShowsInWhatElseRowsDiffer) {
+  PlacementFile file = open();
+  PlacementCell fixed = cell_of("lru", row_of("lru", {4, 4})), shale = cell_of("shale, alpha 1", row_of("shale", {1}));
+  fixed.settle_s = 5;
+  shale.settle_s = 180;
+  fixed.program = "0.1.0 aaaaaaaa";
+  shale.program = "0.1.0 bbbbbbbb";
+  ASSERT_TRUE(file.add(fixed));
+  ASSERT_TRUE(file.add(shale));
+  for (const std::size_t context : {0u, 1u}) ASSERT_TRUE(file.add_reference(context, 0, "a rock"));
+  const std::vector<LoadContext> contexts = {{.id = "a", .questions = {"?"}}, {.id = "b", .questions = {"?"}}};
+  AnswerMetrics metrics;
+  const auto summaries = summaries_of(file, contexts, metrics).value();
+  const std::string tables = placement_tables(summaries, contexts);
+  for (const char* part : {"REST", "PROGRAM", " 5 s ", " 180 s ", "0.1.0 aaaaaaaa", "0.1.0 bbbbbbbb"}) {
+    EXPECT_THAT(tables, HasSubstr(part));
+  }
+  EXPECT_EQ(to_json(summaries[1]).at("rest"), Json::array({"180 s"}));
 }
 
 // Answers of equal agreement, a context each in turn, one of two seconds apart.

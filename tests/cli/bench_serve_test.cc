@@ -174,6 +174,12 @@ TEST_F(BenchServeTest, PlacementGoesOnUnderTheSameOptionsAlone) {
   EXPECT_TRUE(std::filesystem::exists(prior));
   EXPECT_THAT(placement({"--exact"}), HasSubstr("other options"));
   EXPECT_THAT(placement({"--settle", "9"}), HasSubstr("--rate is missing"));  // a cell's own
+  // The same name, and fewer questions than cells may name.
+  const std::string text = read(contexts_);
+  file("contexts.jsonl", text.substr(0, text.find('\n') + 1));
+  EXPECT_THAT(placement({}), HasSubstr("other options"));
+  file("contexts.jsonl", text);
+  EXPECT_THAT(placement({}), HasSubstr("--rate is missing"));
 }
 
 // Their loss is in no form of a context, and a trace's lengths would cut what is rated whole.

@@ -6,8 +6,11 @@
 
 #include "cli/command.h"
 #include "cli/option_types.h"
+#include "core/child_process.h"
+#include "core/hash.h"
 #include "core/interrupt.h"
 #include "core/text_file.h"
+#include "core/version.h"
 #include "loadtest/placement/placement_cells.h"
 #include "loadtest/placement/placement_quality.h"
 #include "loadtest/placement/placement_report.h"
@@ -76,19 +79,30 @@ std::vector<Policy> policies_of(const BenchPlacementOptions& options) {
   return policies;
 }
 
-// All that a cell's metrics depend on beside policy, rate and seed.
-std::string setting_of(const BenchPlacementOptions& options) {
+// All that a cell's metrics depend on beside policy, rate and seed. Cells have contexts and questions by number, so
+// these are the very ones.
+std::string setting_of(const BenchPlacementOptions& options, const Hash128& model,
+                       std::span<const LoadContext> contexts) {
   const ServeBenchOptions& bench = options.bench;
-  std::vector<std::string> words = {"cells 7", bench.serve.serving.model.model};  // 7: what a cell holds, and of what
+  std::vector<std::string> words = {"cells 8", bench.serve.serving.model.model};  // 8: what a cell holds, and of what
+  words.push_back(fmt::format("model {}", model.hex()));
   for (const std::string& file : bench.files) words.push_back(std::filesystem::path(file).filename().string());
-  words.push_back(fmt::format("{} contexts of {} tokens, {} requests, zipf {:g}, {}, shares {:g} and {:g}{}{}{}",
-                              bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf, bench.arrivals,
+  words.push_back(fmt::format("contexts {}", hash_of(contexts).hex()));
+  words.push_back(fmt::format("{} contexts of {} tokens, {} requests, zipf {:g}, shares {:g} and {:g}{}{}{}",
+                              bench.contexts_max, bench.context_tokens, bench.requests, bench.zipf,
                               options.memory_share, options.disk_share, options.paper_tiers ? ", paper's tiers" : "",
                               bench.remote.empty() ? "" : ", remote", bench.exact ? ", exact" : ""));
   for (const Option& option : bench.passed_on) {
     if (option.given()) words.push_back(fmt::format("{}={}", option.name(), fmt::join(option.values(), ",")));
   }
   return fmt::format("{}", fmt::join(words, "; "));
+}
+
+// The version, and which build of it: cells of two builds are told apart.
+Result<std::string> program_name() {
+  SHALE_ASSIGN(const std::filesystem::path path, own_program());
+  SHALE_ASSIGN(const std::string bytes, read_file(path));
+  return fmt::format("{} {}", kVersion, hash128(std::as_bytes(std::span(bytes))).hex().substr(0, 8));
 }
 
 std::filesystem::path metadata_store_of(const BenchPlacementOptions& options) {
@@ -102,6 +116,7 @@ class PlacementBench {
 
   Status prepare(std::uint64_t token_bytes) {
     SHALE_TRY(bench_.prepare());
+    SHALE_ASSIGN(program_, program_name());
     SHALE_TRY(use_capacity());
     std::uint64_t tokens = 0;
     for (const LoadContext& context : bench_.contexts()) tokens += context.tokens.size();
@@ -198,6 +213,7 @@ class PlacementBench {
     bed.server.stop();
     PlacementCell cell = cell_of(policy.name, row);
     cell.settle_s = options_.settle_s;
+    cell.program = program_;
     return file_.add(std::move(cell));
   }
 
@@ -205,22 +221,27 @@ class PlacementBench {
   ServeBench& bench_;
   PlacementFile& file_;
   std::vector<std::string> words_;
+  std::string program_;
 };
 
 Status run_bench_placement(const BenchPlacementOptions& options) {
   const ServeBenchOptions& with = options.bench;
   SHALE_ASSIGN(const auto model_file, resolve_model(with.serve.serving.model.model));
   SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(model_file));
-  SHALE_ASSIGN(PlacementFile file, PlacementFile::open(options.out, setting_of(options)));
-  std::error_code error;
-  if (file.is_new()) std::filesystem::remove(metadata_store_of(options), error);
-  if (error) return fail(ErrorCode::kIo, "cannot remove {}: {}", metadata_store_of(options).string(), error.message());
   ServeBench bench(with, *tokenizer);
+  SHALE_TRY(bench.read_contexts());
+  Hash128 fingerprint;
   std::uint64_t token_bytes = 0;
   {
     SHALE_ASSIGN(const auto model, open_model(with.serve.serving.model));
+    fingerprint = model->fingerprint();
     token_bytes = model->page_shape().token_bytes();
   }
+  SHALE_ASSIGN(PlacementFile file,
+               PlacementFile::open(options.out, setting_of(options, fingerprint, bench.contexts())));
+  std::error_code error;
+  if (file.is_new()) std::filesystem::remove(metadata_store_of(options), error);
+  if (error) return fail(ErrorCode::kIo, "cannot remove {}: {}", metadata_store_of(options).string(), error.message());
   PlacementBench cells(options, bench, file);
   SHALE_TRY(cells.prepare(token_bytes));
   SHALE_TRY(cells.run_cells());

@@ -24,9 +24,9 @@ template <>
 constexpr auto kFields<PlacementCell> =
     std::tuple(std::pair("policy", &PlacementCell::policy), std::pair("rate", &PlacementCell::rate),
                std::pair("rate_to_prefill", &PlacementCell::rate_to_prefill), std::pair("seed", &PlacementCell::seed),
-               std::pair("settle_seconds", &PlacementCell::settle_s), std::pair("itl_p50", &PlacementCell::itl_p50),
-               std::pair("itl_p99", &PlacementCell::itl_p99), std::pair("itl_max", &PlacementCell::itl_max),
-               std::pair("prompt_tokens", &PlacementCell::prompt_tokens),
+               std::pair("settle_seconds", &PlacementCell::settle_s), std::pair("program", &PlacementCell::program),
+               std::pair("itl_p50", &PlacementCell::itl_p50), std::pair("itl_p99", &PlacementCell::itl_p99),
+               std::pair("itl_max", &PlacementCell::itl_max), std::pair("prompt_tokens", &PlacementCell::prompt_tokens),
                std::pair("computed_tokens", &PlacementCell::computed_tokens),
                std::pair("cached_tokens", &PlacementCell::cached_tokens),
                std::pair("background_seconds", &PlacementCell::background_seconds),

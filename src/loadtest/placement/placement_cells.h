@@ -29,6 +29,7 @@ struct PlacementCell {
   double rate = 0, rate_to_prefill = 0;
   std::uint64_t seed = 1;
   double settle_s = 0;  // of rest before its requests
+  std::string program;  // that measured it: version and build
   double itl_p50 = 0, itl_p99 = 0, itl_max = 0;
   std::uint64_t prompt_tokens = 0, computed_tokens = 0;
   std::map<std::string, std::uint64_t> cached_tokens;

@@ -50,7 +50,7 @@ struct Common {
   }
   std::string cell(const std::string& text) const { return fmt::format(" {:>18}", text); }
 };
-constexpr Common kCommon[] = {{"REST", &PlacementSummary::rest}};
+constexpr Common kCommon[] = {{"REST", &PlacementSummary::rest}, {"PROGRAM", &PlacementSummary::programs}};
 
 std::string main_table(std::span<const PlacementSummary> summaries) {
   std::string out = fmt::format("{:<7} {:<26} {:>6} {:>28} {:>8} {:>22} {:>6} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6}",

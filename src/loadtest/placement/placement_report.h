@@ -9,8 +9,8 @@
 
 namespace shale {
 
-// Tables for people, and one self-contained page. `about`: what was measured. What rows rested before their requests
-// is a column where rows differ in it.
+// Tables for people, and one self-contained page. `about`: what was measured. What rows rested before their requests,
+// and what programs measured them, are columns where rows differ in it.
 std::string placement_tables(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts);
 std::string placement_page(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts,
                            std::string_view about);

@@ -44,6 +44,7 @@ class Summarising {
     sums.computed_tokens += cell.computed_tokens;
     for (const auto& [source, tokens] : cell.cached_tokens) sums.cached[source] += tokens;
     summary.rest.insert(fmt::format("{:g} s", cell.settle_s));
+    summary.programs.insert(cell.program);
     for (std::size_t i = 0; i < cell.answers.size(); ++i) {
       SHALE_TRY(add(cell.answers[i], cell.seed, i, summary, sums));
     }
@@ -160,7 +161,8 @@ Json to_json(const PlacementSummary& summary) {
           {"head_bytes_per_request", summary.head_bytes},
           {"busy_share", summary.busy_share},
           {"taken_share", summary.taken_share},
-          {"rest", summary.rest}};
+          {"rest", summary.rest},
+          {"programs", summary.programs}};
 }
 
 }  // namespace shale

@@ -38,6 +38,7 @@ struct PlacementSummary {
   double head_bytes = 0;                // a request: what IMPRESS would have read of heads before it loads
   double busy_share = 0;                // of the run, what storing, planning and measuring took
   double taken_share = 0;               // of the run: all planning, and what measuring took from requests that ran
+  std::set<std::string> programs;       // PlacementCell::program
   std::set<std::string> rest;           // of its cells, before their requests: "5 s"
   std::vector<RatedRequest> answered;   // for comparisons that resample
 };

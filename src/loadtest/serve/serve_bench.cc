@@ -52,10 +52,15 @@ void add_passed_on(Command command, ServeBenchOptions& options, const std::vecto
 
 }  // namespace
 
-Status ServeBench::prepare() {
+Status ServeBench::read_contexts() {
   SHALE_ASSIGN(contexts_,
                read_load_contexts(options_.files, options_.contexts_max, options_.context_tokens, tokenizer_));
   if (options_.openings) std::ranges::for_each(contexts_, hold_back_opening);
+  return {};
+}
+
+Status ServeBench::prepare() {
+  if (contexts_.empty()) SHALE_TRY(read_contexts());
   if (options_.arrivals != kPoisson) {
     SHALE_ASSIGN(trace_, read_arrivals(options_.arrivals, options_.requests));
   }

@@ -52,7 +52,10 @@ class ServeBench {
   // Options and tokenizer outlive it.
   ServeBench(const ServeBenchOptions& options, const Tokenizer& tokenizer) : options_(options), tokenizer_(tokenizer) {}
 
-  // Reads contexts and trace. kInvalidArgument where there is nothing to measure, or no rate.
+  // kInvalidArgument where there is nothing to ask about.
+  Status read_contexts();
+  // Reads contexts, where they were not read yet, and trace. kInvalidArgument where there is nothing to measure, or no
+  // rate.
   Status prepare();
   // What can be computed one after another, answers of one token, with nothing reused.
   struct Capacity {

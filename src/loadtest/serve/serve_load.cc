@@ -33,6 +33,20 @@ Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string>
   return contexts;
 }
 
+Hash128 hash_of(std::span<const LoadContext> contexts) {
+  Hasher hasher;
+  for (const LoadContext& context : contexts) {
+    hasher.add(context.id).add(std::as_bytes(std::span(context.tokens))).add(std::uint64_t{context.tokens.size()});
+    hasher.add(context.opening).add(context.dataset).add(std::uint64_t{context.questions.size()});
+    for (const std::string& question : context.questions) hasher.add(question);
+    for (const std::vector<std::string>& accepted : context.answers) {
+      hasher.add(std::uint64_t{accepted.size()});
+      for (const std::string& answer : accepted) hasher.add(answer);
+    }
+  }
+  return hasher.finish();
+}
+
 void hold_back_opening(LoadContext& context) {
   if (context.questions.size() < 2) {
     context.opening = "What is this text about?";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/hash.h"
 #include "model/model.h"
 
 namespace shale {
@@ -26,6 +27,9 @@ struct LoadContext {
 // its first `context_tokens` (0: whole). kInvalidArgument where there are none.
 Result<std::vector<LoadContext>> read_load_contexts(std::span<const std::string> files, std::size_t contexts_max,
                                                     std::uint32_t context_tokens, const Tokenizer& tokenizer);
+
+// Of everything in them, and their order.
+Hash128 hash_of(std::span<const LoadContext> contexts);
 
 // The text of the first `tokens`, without half a character at its end.
 std::string text_of(const LoadContext& context, std::uint32_t tokens, const Tokenizer& tokenizer);
