@@ -66,6 +66,8 @@ Result<bool> PriorMeasurement::step(const Stop& stop) {
   return true;
 }
 
+std::size_t PriorMeasurement::left() const { return prior_texts().size() - next_ + profiling_.has_value(); }
+
 void PriorMeasurement::let_go() {
   if (profiling_) profiling_->let_go();
 }

@@ -31,6 +31,7 @@ class PriorMeasurement {
   void let_go();
   bool holds_pages() const { return profiling_ && profiling_->holds_pages(); }
   std::size_t measured() const { return measured_; }  // texts, by this object
+  std::size_t left() const;                           // texts that are still to be measured, or looked for
 
  private:
   // Its methods that the metadata store has no rows of.

@@ -26,6 +26,7 @@ bool chooses_by_quality(const Cache& cache) {
 QualityWatch::QualityWatch(const QualityWatchOptions& options, Engine& engine)
     : options_(options), engine_(engine), able_(chooses_by_quality(engine.cache())) {
   if (able_ && options.prior) prior_.emplace(engine, PriorOptions{.answer_tokens = options.check.answer_tokens});
+  if (prior_) stats_.prior_texts_left = prior_->left();
   if (able_) engine.cache().metadata_store()->wait_at_most(kWaitMs);
 }
 
@@ -250,6 +251,7 @@ Result<bool> QualityWatch::measure_prior(const Stop& stop) {
   auto more = prior_->step(stop);
   stats_.prior_seconds += time.seconds();
   stats_.prior_texts = prior_->measured();
+  stats_.prior_texts_left = prior_->left();
   if (more && !*more) prior_.reset();
   return more;
 }

@@ -46,6 +46,7 @@ struct QualityWatchStats {
   std::uint64_t questions = 0;                // asked
   std::uint64_t recalled = 0;                 // of those that an earlier process was asked
   std::uint64_t prior_texts = 0;              // measured for the prior
+  std::uint64_t prior_texts_left = 0;         // to be measured, or looked for; 0 where none are
   std::uint64_t checks = 0, drifted = 0;      // looked at; of these, where the profile no longer held
   std::uint64_t answers = 0;                  // given over lossy forms, that were compared with the full cache's
   std::uint64_t profiled = 0;                 // profiles made

@@ -130,6 +130,7 @@ void write_watch(Writer& to, const QualityWatchStats& watch) {
   to.counter("shale_profile_questions_recalled_total", watch.recalled,
              "Questions recalled that were asked before this process.");
   to.counter("shale_prior_texts_total", watch.prior_texts, "Texts measured for the prior of the model.");
+  to.gauge("shale_prior_texts_left", static_cast<double>(watch.prior_texts_left), "Texts still to be measured for it.");
   to.counter("shale_drift_checks_total", watch.checks, "Profiles that were checked on what was asked since.");
   to.counter("shale_drift_answers_total", watch.answers,
              "Answers over lossy forms that were compared with what the full cache says.");

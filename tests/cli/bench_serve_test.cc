@@ -182,6 +182,19 @@ TEST_F(BenchServeTest, PlacementGoesOnUnderTheSameOptionsAlone) {
   EXPECT_THAT(placement({}), HasSubstr("--rate is missing"));
 }
 
+// A server that has nothing to choose measures no prior.
+TEST_F(BenchServeTest, PlacementWaitsForNoPriorThatNobodyMeasures) {
+  const Outcome outcome =
+      run({"bench",        "placement", "--contexts", contexts_, "--out",      home_.path() / "cells.jsonl",
+           "--folder",     folder(),    "--rate",     "40",      "--requests", "4",
+           "--max-tokens", "2",         "--policy",   "shale",   "--methods",  "full",
+           "--settle",     "0",         "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.object()["requests"], 4);
+  EXPECT_EQ(outcome.object()["agreement"], (nlohmann::json{1.0, 1.0, 1.0}));
+  EXPECT_THAT(read(home_.path() / "cells.jsonl"), HasSubstr("prior_seconds"));
+}
+
 // Their loss is in no form of a context, and a trace's lengths would cut what is rated whole.
 TEST_F(BenchServeTest, PlacementHasNothingThatItCouldNotRate) {
   for (const char* option : {"--kv-budget", "--kv-eviction", "--kv-cache-dtype", "--compaction", "--arrivals"}) {

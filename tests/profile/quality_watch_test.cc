@@ -244,8 +244,12 @@ TEST_F(QualityWatchTest, MeasuresThePriorFirstAndOnce) {
   const auto knorm = Method::parse("knorm").value();
   const Hash128 unknown{1, 2};
   EXPECT_FALSE(metadata_store().quality_for(unknown, knorm, 0.5));
+  EXPECT_EQ(watch.stats().prior_texts_left, prior_texts().size());
+  while (watch.stats().prior_texts < 1) ASSERT_TRUE(watch.work(kNever));
+  EXPECT_EQ(watch.stats().prior_texts_left, prior_texts().size() - 1);
   while (watch.stats().profiled == 0) ASSERT_TRUE(watch.work(kNever));
   EXPECT_EQ(watch.stats().prior_texts, prior_texts().size());
+  EXPECT_EQ(watch.stats().prior_texts_left, 0u);
   EXPECT_EQ(watch.stats().failed, 0u);
   EXPECT_GT(watch.stats().prior_seconds, 0);
   const auto expected = metadata_store().quality_for(unknown, knorm, 0.5);
@@ -259,6 +263,7 @@ TEST_F(QualityWatchTest, MeasuresThePriorFirstAndOnce) {
 
   QualityWatch later(options_, *bench_.engine);
   EXPECT_FALSE(later.work(kNever)) << "the metadata store knows the prior";
+  EXPECT_EQ(later.stats().prior_texts_left, 0u);
 }
 
 // However little time there is between two requests, as long as it is enough for a piece.

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <filesystem>
+#include <limits>
 
 #include "cli/command.h"
 #include "cli/option_types.h"
@@ -15,7 +16,6 @@
 #include "loadtest/placement/placement_quality.h"
 #include "loadtest/placement/placement_report.h"
 #include "loadtest/serve/serve_bench.h"
-#include "profile/prior_texts.h"
 #include "runtime/model_registry.h"
 
 namespace shale {
@@ -23,8 +23,8 @@ namespace {
 
 constexpr char kShale[] = "shale";
 constexpr double kCellLookS = 0.2;
+constexpr double kForever = std::numeric_limits<double>::infinity();
 constexpr double kStoredWithinS = 120;  // after the contexts were asked once
-constexpr double kPriorWithinS = 1200;
 
 // The benchmark's own; and what loses something that no form of a context tells of, so that it could not be rated.
 constexpr auto kDecided =
@@ -188,14 +188,19 @@ class PlacementBench {
     const std::filesystem::path path = metadata_store_of(options_);
     if (std::filesystem::exists(path)) return path;
     SHALE_ASSIGN(const ServeBench::Bed bed, bench_.start(kShale, words_));
-    double seconds = 0;
-    SHALE_TRY(wait_until(bed, kPriorWithinS, "measuring the model's prior", [&](const Metrics& metrics) {
+    double seconds = 0, failed = 0;
+    SHALE_TRY(wait_until(bed, kForever, "measuring the model's prior", [&](const Metrics& metrics) {
       seconds = value_of(metrics, "shale_profile_seconds_total{work=\"prior\"}");
-      return value_of(metrics, "shale_prior_texts_total") >= static_cast<double>(prior_texts().size());
+      failed = value_of(metrics, "shale_profile_failed_total");
+      return value_of(metrics, "shale_prior_texts_left") == 0;
     }));
+    if (failed > 0) print_note(fmt::format("the model's prior lacks {} texts, which could not be measured", failed));
     bed.server.stop();
     std::error_code error;
-    std::filesystem::copy_file(bed.cache_dir() / kMetadataStoreName, path, error);
+    const std::filesystem::path unfinished = path.string() + ".new";  // what is there under its name is whole
+    std::filesystem::copy_file(bed.cache_dir() / kMetadataStoreName, unfinished,
+                               std::filesystem::copy_options::overwrite_existing, error);
+    if (!error) std::filesystem::rename(unfinished, path, error);
     if (error) return fail(ErrorCode::kIo, "cannot write {}: {}", path.string(), error.message());
     SHALE_TRY(file_.add("prior_seconds", seconds));
     return path;
