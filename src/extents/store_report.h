@@ -72,6 +72,7 @@ struct StoreStats {
   // Saves of which something is still to be written, second copies too, and what that takes, about: what lies nowhere
   // yet counts as if nothing were compressed.
   std::uint64_t saves_left = 0, bytes_left = 0;
+  std::uint64_t moves_left = 0;                     // on their way, and one where the placement has more to look at
   std::uint64_t dropped_extents = 0;                // given up everywhere, for others
   std::uint64_t encoded_bytes = 0;                  // at rest
   double encode_seconds = 0, planning_seconds = 0;  // of work; ranking and compressing later count as encoding

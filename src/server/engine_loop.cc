@@ -238,6 +238,7 @@ void EngineLoop::publish() {
                         .pages_free = pool.pages_free(),
                         .pages_evictable = std::uint64_t{cache.blocks_evictable()} * block_pages,
                         .page_bytes = pool.shape().page_bytes()};
+  metrics.store.saves_left += engine_.spans_to_repeat().size();
   metrics.served = served_;
   for (const auto& tier : cache.tiers()) {
     metrics.tiers.push_back({tier->name(), tier->capacity_bytes(), tier->used_bytes(), tier->stats(), tier->speed(),

@@ -104,8 +104,7 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.seconds("shale_engine_threads_short_seconds_total", engine.threads_short_seconds,
              "Seconds computed with fewer threads than there are, because other programs wanted their cores.");
   to.counter("shale_engine_retries_total", engine.retried, "Requests begun again because an extent was unreadable.");
-  to.counter("shale_measured_beside_tokens_total", engine.guest_tokens,
-             "Tokens computed to measure quality while requests were running.");
+  to.counter("shale_measured_beside_tokens_total", engine.guest_tokens, "Tokens computed beside requests to measure.");
   to.seconds("shale_measured_beside_seconds_total", engine.guest_seconds,
              "Seconds of requests' time that measuring quality took.");
   const KvBudgetStats& budgets = engine.budgets;
@@ -182,6 +181,9 @@ void write_cache(Writer& to, const ServerMetrics& metrics) {
   to.counter("shale_cache_saves_total", store.saves, "Runs handed over to be stored.");
   to.gauge("shale_cache_saving_chunks", static_cast<double>(store.chunks_saving),
            "Chunks that are still to be stored.");
+  to.gauge("shale_cache_saves_left", static_cast<double>(store.saves_left),
+           "Runs of which something is still to be written, further copies too.");
+  to.gauge("shale_cache_moves_left", static_cast<double>(store.moves_left), "Extents that are to lie elsewhere.");
   to.counter("shale_cache_shared_blocks_total", store.blocks_shared,
              "Blocks that were to be stored and were there already.");
   to.gauge("shale_cache_full_copy_bytes", static_cast<double>(store.full_copy_bytes),

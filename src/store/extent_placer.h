@@ -84,6 +84,7 @@ class ExtentPlacer final : public PlacementBackend {
   // Looks at a few groups of which nothing was noted; now and then.
   void look_at_some();
   bool due() const;  // whether a round would do anything
+  std::uint64_t moves_left() const { return std::uint64_t{moving_} + becoming_ + due(); }
   Problem problem() const;
   Status check_integrity() const;
   // For something that the state does not count, or not yet, without anything that it counts giving way.

@@ -180,6 +180,7 @@ StoreStats Store::stats() const {
   stats.chunks_saving = core.saving.size();
   stats.bytes_left = stats.chunks_saving * core.options.geometry.bytes(core.options.chunk_tokens) +
                      core.staging.used(StagedFor::kCopies);
+  stats.moves_left = core.placer.moves_left();
   stats.index_bytes = core.index.bytes();
   stats.events_lost = core.events.lost();
   stats.staged_bytes = core.staging.used();

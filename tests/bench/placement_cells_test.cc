@@ -10,6 +10,7 @@
 #include "loadtest/placement/placement_compare.h"
 #include "loadtest/placement/placement_quality.h"
 #include "loadtest/placement/placement_report.h"
+#include "loadtest/placement/placement_rest.h"
 #include "support/temporary_folder.h"
 
 namespace shale {
@@ -169,6 +170,7 @@ TEST_F(PlacementFileTest, ShowsInWhatElseRowsDiffer) {
   PlacementCell fixed = cell_of("lru", row_of("lru", {4, 4})), shale = cell_of("shale, alpha 1", row_of("shale", {1}));
   fixed.settle_s = 5;
   shale.settle_s = 180;
+  shale.written = false;
   fixed.program = "0.1.0 aaaaaaaa";
   shale.program = "0.1.0 bbbbbbbb";
   ASSERT_TRUE(file.add(fixed));
@@ -178,10 +180,25 @@ TEST_F(PlacementFileTest, ShowsInWhatElseRowsDiffer) {
   AnswerMetrics metrics;
   const auto summaries = summaries_of(file, contexts, metrics).value();
   const std::string tables = placement_tables(summaries, contexts);
-  for (const char* part : {"REST", "PROGRAM", " 5 s ", " 180 s ", "0.1.0 aaaaaaaa", "0.1.0 bbbbbbbb"}) {
+  for (const char* part : {"REST", "PROGRAM", " 5 s ", " 180 s, still writing ", "0.1.0 aaaaaaaa", "0.1.0 bbbbbbbb"}) {
     EXPECT_THAT(tables, HasSubstr(part));
   }
-  EXPECT_EQ(to_json(summaries[1]).at("rest"), Json::array({"180 s"}));
+  EXPECT_EQ(to_json(summaries[1]).at("rest"), Json::array({"180 s, still writing"}));
+}
+
+TEST(PlacementRest, HasBegunOnceEveryTierIsWritten) {
+  const Metrics rests = {{"vllm:num_requests_running", 0},
+                         {"shale_cache_saving_chunks", 0},
+                         {"shale_cache_saves_left", 0},
+                         {"shale_cache_moves_left", 0},
+                         {"shale_tier_write_queue_bytes{tier=\"disk\"}", 0},
+                         {"shale_tier_write_queue_bytes{tier=\"remote\"}", 0}};
+  EXPECT_EQ(unrest_of(rests), "");
+  for (const auto& [name, nothing] : rests) {
+    Metrics busy = rests;
+    busy[name] = 2;
+    EXPECT_NE(unrest_of(busy), "") << name;
+  }
 }
 
 // Answers of equal agreement, a context each in turn, one of two seconds apart.

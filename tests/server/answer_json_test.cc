@@ -118,12 +118,16 @@ TEST(Metrics, AreLinesThatPrometheusReads) {
   metrics.pages_evictable = 1;
   metrics.page_bytes = 100;
   metrics.tiers.push_back({.name = "disk", .capacity_bytes = 1000, .used_bytes = 30, .stats = {}, .speed = {}});
+  metrics.store.saves_left = 2;
+  metrics.store.moves_left = 3;
   metrics.requests.finish(answer(), 2.0);
   const std::string text = metrics_text(metrics, "a \"model\"");
   for (const char* line : {
            "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"a \\\"model\\\"\"} 0\n",
            "vllm:kv_cache_usage_perc{model_name=\"a \\\"model\\\"\"} 0.5\n",
            "shale_pool_bytes{model_name=\"a \\\"model\\\"\",state=\"kept\"} 100\n",
+           "shale_cache_saves_left{model_name=\"a \\\"model\\\"\"} 2\n",
+           "shale_cache_moves_left{model_name=\"a \\\"model\\\"\"} 3\n",
            "vllm:prompt_tokens_total{model_name=\"a \\\"model\\\"\"} 40\n",
            "vllm:request_success_total{model_name=\"a \\\"model\\\"\",finished_reason=\"stop\"} 1\n",
            "shale_cached_tokens_total{model_name=\"a \\\"model\\\"\",source=\"disk\"} 10\n",

@@ -262,6 +262,25 @@ TEST_F(StoreRoomTest, WhatIsStillToBeStoredIsCounted) {
   EXPECT_EQ(store->stats().saves, 1u);
 }
 
+TEST_F(StoreRoomTest, WhatIsStillToBeMovedIsCounted) {
+  auto options = small_options();
+  options.threads = 0;
+  const auto store =
+      open(tiers_of(memory_tier(clock_, 640 << 10), disk_tier(folder_.path() / "disk", clock_)), options);
+  InlineExecutor executor;
+  std::uint64_t most = 0;
+  for (int i = 0; i < 6; ++i) {
+    const auto keys = chain_of(1000 * (i + 1), 64);
+    const Kv kv(keys);
+    const auto save = store->save(keys, kv.readable()).value();
+    for (; !save->done(); most = std::max(most, store->stats().moves_left)) store->work(executor, 1e-6);
+  }
+  ASSERT_TRUE(store->flush());
+  EXPECT_GT(store->stats().tiers[0].demoted, 0u);
+  EXPECT_GT(most, 0u);
+  EXPECT_EQ(store->stats().moves_left, 0u);
+}
+
 // Of a store that does nothing by itself, at that time.
 StoreOptions options_at(const std::atomic<double>& wall) {
   StoreOptions options = small_options();

@@ -28,7 +28,8 @@ struct PlacementCell {
   std::string policy;  // "shale, alpha 2"
   double rate = 0, rate_to_prefill = 0;
   std::uint64_t seed = 1;
-  double settle_s = 0;  // of rest before its requests
+  double settle_s = 0;  // of rest before its requests, once everything was written
+  bool written = true;  // else it was timed while its server still wrote
   std::string program;  // that measured it: version and build
   double itl_p50 = 0, itl_p99 = 0, itl_max = 0;
   std::uint64_t prompt_tokens = 0, computed_tokens = 0;

@@ -43,7 +43,7 @@ class Summarising {
     sums.prompt_tokens += cell.prompt_tokens;
     sums.computed_tokens += cell.computed_tokens;
     for (const auto& [source, tokens] : cell.cached_tokens) sums.cached[source] += tokens;
-    summary.rest.insert(fmt::format("{:g} s", cell.settle_s));
+    summary.rest.insert(fmt::format("{:g} s{}", cell.settle_s, cell.written ? "" : ", still writing"));
     summary.programs.insert(cell.program);
     for (std::size_t i = 0; i < cell.answers.size(); ++i) {
       SHALE_TRY(add(cell.answers[i], cell.seed, i, summary, sums));
