@@ -24,7 +24,8 @@ struct BenchPagingOptions {
   std::vector<std::uint32_t> budgets = {1024}, sequences = {16}, intervals = {128};
   std::uint32_t prompt_tokens = 1024, output_tokens = 1024;
   std::uint32_t join_tokens = 0;
-  double pool_share = 1, chunk_slowdown = 0;
+  double pool_share = 1;
+  std::optional<double> chunk_slowdown;
   BudgetPrefill prefill = BudgetPrefill::kWhole;
   Compaction compaction = Compaction::kRepack;
   bool full_layers = false, keep_first_page = false;
@@ -53,7 +54,7 @@ class PagingBench {
                            .output_tokens = options_.output_tokens,
                            .budget = std::nullopt,
                            .pool_share = options_.pool_share,
-                           .chunk_slowdown = options_.chunk_slowdown};
+                           .chunk_slowdown = options_.chunk_slowdown.value_or(0)};
     if (peer) {
       SHALE_ASSIGN(peer_rate_, peer->measure({SpeedTest::Kind::kBatch, std::min(load.output_tokens, 64u),
                                               load.prompt_tokens, sequences},
@@ -177,15 +178,19 @@ class PagingBench {
 };
 
 Status join(const BenchPagingOptions& options, Model& model, const Tokenizer& tokenizer, const Machine& machine) {
+  bench::JoiningLoad load{.prompt_tokens = options.prompt_tokens, .joining_tokens = options.join_tokens};
+  if (options.chunk_slowdown) load.chunk_slowdown = *options.chunk_slowdown;
   for (const std::uint32_t sequences : options.sequences) {
-    SHALE_ASSIGN(const bench::JoiningResult result,
-                 bench::measure_joining(model, tokenizer, sequences, options.prompt_tokens, options.join_tokens));
+    load.sequences = sequences;
+    SHALE_ASSIGN(const bench::JoiningResult result, bench::measure_joining(model, tokenizer, load));
     const double ratio = result.joined_itl_p99_seconds / result.itl_p99_seconds;
     if (options.output.json) {
       print_json({{"test", "join"},
                   {"sequences", sequences},
                   {"prompt_tokens", options.prompt_tokens},
                   {"join_tokens", options.join_tokens},
+                  {"chunk_slowdown", load.chunk_slowdown},
+                  {"joined_steps", result.joined_steps},
                   {"itl_p50_seconds", result.itl_p50_seconds},
                   {"itl_p99_seconds", result.itl_p99_seconds},
                   {"joined_itl_p50_seconds", result.joined_itl_p50_seconds},
@@ -196,10 +201,10 @@ Status join(const BenchPagingOptions& options, Model& model, const Tokenizer& to
                   {"machine", machine.json()}});
     } else {
       fmt::print(
-          "{} that decode: {} between two tokens (p99 {}); while a prompt of {} is computed {} (p99 {}, {:.2f}x), "
-          "whose first token takes {}\n",
-          sequences, format_duration(result.itl_p50_seconds), format_duration(result.itl_p99_seconds),
-          options.join_tokens, format_duration(result.joined_itl_p50_seconds),
+          "{} that decode, chunk slowdown {:g}: {} between two tokens (p99 {}); while a prompt of {} is computed {} "
+          "(p99 {}, {:.2f}x), whose first token takes {}\n",
+          sequences, load.chunk_slowdown, format_duration(result.itl_p50_seconds),
+          format_duration(result.itl_p99_seconds), options.join_tokens, format_duration(result.joined_itl_p50_seconds),
           format_duration(result.joined_itl_p99_seconds), ratio, format_duration(result.ttft_seconds));
     }
   }
@@ -263,21 +268,22 @@ void add_bench_paging(Command parent, Action& chosen) {
       .range(2u, 1u << 20)
       .type_name("N")
       .capture_default_str();
-  command
-      .add_option("--join", options->join_tokens,
-                  "Instead: what a prompt of so many tokens does to those who decode meanwhile")
-      .range(1u, 1u << 20)
-      .type_name("N");
+  Option join = command
+                    .add_option("--join", options->join_tokens,
+                                "Instead: what a prompt of so many tokens does to those who decode meanwhile")
+                    .range(1u, 1u << 20)
+                    .type_name("N");
   command.add_option("--pool-share", options->pool_share, "Pages of the pool, of those that the full cache needs")
       .range(0.01, 16.0)
       .type_name("SHARE")
       .capture_default_str();
   command
       .add_option("--chunk-slowdown", options->chunk_slowdown,
-                  "How many times as long a step may take with a chunk of a prompt; 0: chunks are whole")
+                  fmt::format("How many times as long a step may take with a chunk of a prompt; 0: chunks are whole, "
+                              "which is the default but for --join, where it is {:g}",
+                              bench::JoiningLoad().chunk_slowdown))
       .range(0.0, 1000.0)
-      .type_name("TIMES")
-      .capture_default_str();
+      .type_name("TIMES");
   add_budget_prefill(command, "--prefill", options->prefill);
   add_compaction(command, options->compaction);
   command.add_flag("--kv-eviction-full-layers", options->full_layers,
@@ -285,9 +291,14 @@ void add_bench_paging(Command parent, Action& chosen) {
   command.add_flag("--keep-first-page", options->keep_first_page, "paged_eviction never drops the first page");
   command.add_option("--figure", options->figure, "Write the pages in use over time as a picture")
       .type_name("FILE.svg");
-  command.add_option("--peer", options->peer, "Folder with llama-batched-bench to compare decoding with")
+  command
+      .add_option("--peer", options->peer, "Folder with llama-batched-bench to compare decoding with; not with --join")
       .envname("SHALE_PEER")
       .type_name("FOLDER");
+  for (const char* name : {"--methods", "--budgets", "--intervals", "--output-tokens", "--pool-share", "--prefill",
+                           "--compaction", "--kv-eviction-full-layers", "--keep-first-page", "--figure"}) {
+    join.excludes(command.option(name));
+  }
   command.add_flag("--tiny", options->tiny, "A small load, for a second: to see that it works");
   add_model_options(command, options->model);
   add_kv_cache_dtype_option(command, options->model);

@@ -1,6 +1,7 @@
 #include "microbench/paging.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "core/clock.h"
@@ -29,11 +30,13 @@ Request random_request(const PagingLoad& load, std::uint32_t vocabulary, std::ui
   return request;
 }
 
-double quantile(std::vector<float>& values, double share) {
+// Nearest rank.
+double quantile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
-  const auto place = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
+  const auto place = values.begin() + static_cast<std::ptrdiff_t>(std::max<std::size_t>(rank, 1) - 1);
   std::ranges::nth_element(values, place);
-  return double{*place};
+  return *place;
 }
 
 void thin(std::vector<std::pair<double, double>>& line) {
@@ -85,7 +88,7 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   const double start_s = clock.now_s();
   double output = 0, decode_s = 0;
   std::uint64_t decoded = 0;
-  std::vector<float> gaps;
+  std::vector<double> gaps;
   std::uint64_t steps = 0;
   for (std::uint32_t left = load.sequences; left > 0; ++steps) {
     const EngineStats before = engine.stats();
@@ -128,36 +131,44 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   return result;
 }
 
-Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, std::uint32_t sequences,
-                                      std::uint32_t prompt_tokens, std::uint32_t joining_tokens) {
+Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, const JoiningLoad& load) {
   constexpr std::uint32_t kAlone = 200;  // steps
-  const std::uint32_t output = model.info().context_max - prompt_tokens - 1;
+  const std::uint32_t output = model.info().context_max - load.prompt_tokens - 1;
   const PageShape shape = model.page_shape();
   PagingBench bench;
-  SHALE_TRY(bench.open(model, tokenizer, (sequences + 1) * (shape.pages_for(model.info().context_max) + 2),
-                       {.sequences_max = sequences + 1}));
+  SHALE_TRY(bench.open(model, tokenizer, (load.sequences + 1) * (shape.pages_for(model.info().context_max) + 2),
+                       {.sequences_max = load.sequences + 1, .chunk_slowdown = load.chunk_slowdown}));
   Engine& engine = *bench.engine;
-  for (std::uint32_t i = 0; i < sequences; ++i) {
-    const PagingLoad load{.prompt_tokens = prompt_tokens, .output_tokens = output, .budget = std::nullopt};
-    SHALE_TRY(engine.submit(random_request(load, model.info().vocabulary, i)));
-  }
-  while (engine.stats().prefill_tokens < std::uint64_t{sequences} * prompt_tokens) engine.run_once();
+  const auto submit = [&](std::uint32_t prompt_tokens, std::uint32_t output_tokens, std::uint32_t seed) {
+    const PagingLoad one{.prompt_tokens = prompt_tokens, .output_tokens = output_tokens, .budget = std::nullopt};
+    return engine.submit(random_request(one, model.info().vocabulary, seed));
+  };
+  for (std::uint32_t i = 0; i < load.sequences; ++i) SHALE_TRY(submit(load.prompt_tokens, output, i));
+  while (engine.stats().prefill_tokens < std::uint64_t{load.sequences} * load.prompt_tokens) engine.run_once();
   for (int step = 0; step < 20; ++step) engine.run_once();  // what chunks left behind settles
 
   JoiningResult result;
-  std::vector<float> alone, joined;
-  const auto timed_step = [&](std::vector<float>& gaps) {
+  std::vector<double> alone, joined;
+  const auto timed_step = [&](std::vector<double>& gaps) {
     const double start_s = bench.clock.now_s();
     engine.run_once();
-    gaps.push_back(static_cast<float>(bench.clock.now_s() - start_s));
+    gaps.push_back(bench.clock.now_s() - start_s);
   };
   for (std::uint32_t step = 0; step < kAlone; ++step) timed_step(alone);
-  const PagingLoad load{.prompt_tokens = joining_tokens, .output_tokens = 1, .budget = std::nullopt};
-  SHALE_TRY(engine.submit(random_request(load, model.info().vocabulary, sequences)));
+  SHALE_ASSIGN(const RequestId joining, submit(load.joining_tokens, 1, load.sequences));
   std::vector<Response> finished;
   while ((finished = engine.finished()).empty()) timed_step(joined);
-  if (finished[0].error) return std::unexpected(*finished[0].error);
+  for (const Response& response : finished) {
+    if (response.error) return std::unexpected(*response.error);
+    if (response.id != joining) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "those that decode filled the model's context of {} before a prompt of {} was computed beside them: "
+                  "give fewer tokens to --prompt-tokens or --join",
+                  model.info().context_max, load.joining_tokens);
+    }
+  }
   result.ttft_seconds = finished[0].ttft_seconds;
+  result.joined_steps = joined.size();
   result.itl_p50_seconds = quantile(alone, 0.5);
   result.itl_p99_seconds = quantile(alone, 0.99);
   result.joined_itl_p50_seconds = quantile(joined, 0.5);

@@ -38,12 +38,18 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
 
 // What a long prompt does to answers that are running: the time between two tokens of `sequences` that decode, by
 // themselves and while a prompt of `joining_tokens` is computed beside them.
+struct JoiningLoad {
+  std::uint32_t sequences = 1, prompt_tokens = 1024;  // of those that decode
+  std::uint32_t joining_tokens = 1024;
+  double chunk_slowdown = EngineOptions().chunk_slowdown;
+};
 struct JoiningResult {
   double itl_p50_seconds = 0, itl_p99_seconds = 0;                // alone
   double joined_itl_p50_seconds = 0, joined_itl_p99_seconds = 0;  // while the prompt is computed
+  std::uint64_t joined_steps = 0;                                 // in which it is computed
   double ttft_seconds = 0;                                        // of the one that joins
 };
-Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, std::uint32_t sequences,
-                                      std::uint32_t prompt_tokens, std::uint32_t joining_tokens);
+// kInvalidArgument also where those that decode fill the model's context before the prompt is computed.
+Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, const JoiningLoad& load);
 
 }  // namespace shale::bench

@@ -189,6 +189,24 @@ TEST_F(BenchCommandsTest, PagingLetsALongPromptJoin) {
   EXPECT_GT(outcome.objects()[0]["ratio_p99"], 0);
 }
 
+TEST_F(BenchCommandsTest, PagingJoinsByItsOwnOptionsAlone) {
+  const auto join = [&](Words more) {
+    Words words = {"bench", "paging", "--join", "200", "--sequences", "2", "--prompt-tokens", "16"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Outcome whole = join({"--chunk-slowdown", "0", "--json"});
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  EXPECT_EQ(whole.object()["chunk_slowdown"], 0);
+  EXPECT_EQ(whole.object()["joined_steps"], 1) << "a prompt of one chunk";
+  EXPECT_EQ(join({"--json"}).object()["chunk_slowdown"], 1.7);
+  for (const char* option : {"--methods", "--budgets", "--intervals", "--output-tokens", "--pool-share"}) {
+    const Outcome refused = join({option, "1"});
+    EXPECT_EQ(refused.status, 2) << option;
+    EXPECT_THAT(refused.err, ::testing::HasSubstr(option));
+  }
+}
+
 TEST_F(BenchCommandsTest, PagingQualityMeasuresEveryBudget) {
   const std::string contexts = home_.path() / "contexts.jsonl";
   std::ofstream(contexts) << R"({"id":"a","dataset":"own","context":"One sentence says little. Another says less.",)"
