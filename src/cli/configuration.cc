@@ -11,6 +11,10 @@
 #include "cli/renamed_options.h"
 #include "core/user_folder.h"
 
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
 namespace shale {
 namespace {
 
@@ -20,30 +24,69 @@ bool set_in_environment(const CLI::Option& option) {
   return value && *value;
 }
 
-// CLI11 reads a key at the top as an option of the program and lets the file win over the environment. Here a key at
-// the top belongs to every command that has such an option, and the environment wins.
+[[noreturn]] void refuse(const toml::source_region& source, std::string_view fault) {
+  throw CLI::ConfigError(
+      fmt::format("configuration, line {}, column {}: {}", source.begin.line, source.begin.column, fault));
+}
+
+// As it would be written on the command line.
+std::string text_of(const toml::node& value) {
+  if (const auto* text = value.as_string()) return text->get();
+  if (const auto* number = value.as_integer()) return std::to_string(number->get());
+  if (const auto* number = value.as_floating_point()) return fmt::format("{:#}", number->get());
+  if (const auto* flag = value.as_boolean()) return flag->get() ? "true" : "false";
+  refuse(value.source(), "an option takes a string, a number, true or false, or a list of these");
+}
+
+std::vector<std::string> texts_of(const toml::node& value) {
+  const toml::array* list = value.as_array();
+  if (!list) return {text_of(value)};
+  std::vector<std::string> texts;
+  for (const toml::node& each : *list) texts.push_back(text_of(each));
+  return texts;
+}
+
+// CLI11's own reader knows neither escapes nor a '#' within quotes, takes a key at the top as an option of the program,
+// and lets the file win over the environment. Here a key at the top belongs to every command that has such an option,
+// and the environment wins.
 class SharedConfiguration final : public CLI::ConfigTOML {
  public:
   explicit SharedConfiguration(const CLI::App& app) : app_(app) {}
 
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    const toml::parse_result file = toml::parse(input);
+    if (!file) refuse(file.error().source(), file.error().description());
     std::vector<CLI::ConfigItem> found;
-    for (const CLI::ConfigItem& item : CLI::ConfigTOML::from_config(input)) {
-      if (item.name == "++" || item.name == "--") continue;  // a section opens or closes
-      if (!add(app_, item, 0, {}, found)) {
-        const std::string_view renamed = renamed_option(item.name);
-        throw CLI::ConfigError(fmt::format(
-            "configuration: no command has the option '{}'; {} (keys are the long option names, sections the commands)",
-            item.fullname(),
-            renamed.empty() ? "correct or remove that line, or put it into its command's section if that is one of "
-                              "shale-lab"
-                            : fmt::format("it is called '{}' now", renamed)));
-      }
-    }
+    add_section(file.table(), {}, found);
     return found;
   }
 
  private:
+  void add_section(const toml::table& section, const std::vector<std::string>& parents,
+                   std::vector<CLI::ConfigItem>& found) const {
+    for (const auto& [key, value] : section) {
+      const std::string name(key.str());
+      if (const toml::table* below = value.as_table()) {
+        std::vector<std::string> path = parents;
+        path.push_back(name);
+        add_section(*below, path, found);
+        continue;
+      }
+      if (!add(app_, {parents, name, texts_of(value)}, 0, {}, found)) refuse_unknown(key, parents);
+    }
+  }
+
+  [[noreturn]] static void refuse_unknown(const toml::key& key, const std::vector<std::string>& parents) {
+    const CLI::ConfigItem item{parents, std::string(key.str()), {}};
+    const std::string_view renamed = renamed_option(item.name);
+    refuse(key.source(),
+           fmt::format("no command has the option '{}'; {} (keys are the long option names, sections the commands)",
+                       item.fullname(),
+                       renamed.empty() ? "correct or remove that line, or put it into its command's section if that is "
+                                         "one of shale-lab"
+                                       : fmt::format("it is called '{}' now", renamed)));
+  }
+
   // Adds the item for `command` and, once its sections are used up, for all commands below. False when none has it.
   static bool add(const CLI::App& command, const CLI::ConfigItem& item, std::size_t level,
                   std::vector<std::string> parents, std::vector<CLI::ConfigItem>& found) {

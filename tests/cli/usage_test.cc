@@ -1,4 +1,4 @@
-// Help, wrong usage, and where options come from.
+// Help and wrong usage.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -13,7 +13,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 class UsageTest : public ShaleProgram {};
-class OptionSourcesTest : public TinyProgram {};
 
 TEST_F(UsageTest, HelpNamesEveryCommandAndGivesExamples) {
   const Outcome help = run({"--help"});
@@ -227,41 +226,6 @@ TEST_F(UsageTest, FailuresSayWhatIsWrong) {
   }
 }
 
-TEST_F(UsageTest, AnUnknownKeyInTheConfigurationIsAnError) {
-  for (const char* text : {"colour = \"red\"\n", "[generate]\ncolour = \"red\"\n", "[paint]\nmodel = \"x\"\n"}) {
-    const auto config = file("config.toml", text);
-    const Outcome outcome = run({"cache", "ls", "--config", config});
-    EXPECT_EQ(outcome.status, 2) << text;
-    EXPECT_THAT(outcome.err, HasSubstr("configuration")) << text;
-  }
-}
-
-TEST_F(UsageTest, ABadValueInTheConfigurationIsAnError) {
-  const Outcome outcome = run({"cache", "ls", "--config", file("config.toml", "disk-size = \"huge\"\n")});
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("--disk-size"));
-}
-
-TEST_F(UsageTest, AConfigurationThatCannotBeReadIsAnError) {
-  const Outcome empty = run({"model", "ls", "--config", file("empty.toml", "")});
-  EXPECT_EQ(empty.status, 0) << empty.err;
-  std::filesystem::create_directories(home_.path() / ".config/shale/config.toml");
-  EXPECT_EQ(run({"model", "ls"}).status, 2) << "a folder lies where it is looked for";
-  for (const std::string& named : {std::string("/nowhere/config.toml"), home_.path().string()}) {
-    environment_["SHALE_CONFIG"] = named;
-    const Outcome outcome = run({"model", "ls"});
-    EXPECT_EQ(outcome.status, 2) << named;
-    EXPECT_THAT(outcome.err, HasSubstr(named));
-    EXPECT_EQ(outcome.out, "");
-  }
-  const Outcome help = run({"--help"});
-  EXPECT_EQ(help.status, 0);
-  EXPECT_THAT(help.out, Not(HasSubstr("required")));
-  environment_["SHALE_CONFIG"] = home_.path() / "empty.toml";
-  EXPECT_EQ(run({"model", "ls"}).status, 0);
-  EXPECT_EQ(run({"model", "ls", "--config", "/dev/null"}).status, 0);
-}
-
 // A downloader that never ends stands in for pip.
 TEST_F(UsageTest, AFetchThatIsStoppedLeavesNothing) {
   file("fake/pip.py", "import time\ntime.sleep(600)\n");
@@ -274,36 +238,6 @@ TEST_F(UsageTest, AFetchThatIsStoppedLeavesNothing) {
   kill(fetching, SIGINT);
   EXPECT_EQ(finish(fetching).status, 130);
   EXPECT_TRUE(std::filesystem::is_empty(models));
-}
-
-// How many tokens were generated tells which source won.
-TEST_F(OptionSourcesTest, CommandLineBeatsEnvironmentBeatsConfiguration) {
-  const auto tokens = [&](const Words& more) {
-    const Outcome outcome = run(generate(more));
-    EXPECT_EQ(outcome.status, 0) << outcome.err;
-    return outcome.object()["completion_tokens"].get<int>();
-  };
-  environment_.erase("SHALE_MAX_TOKENS");
-  file(".config/shale/config.toml", "max-tokens = 3\ntemperature = 0.0\n");
-  EXPECT_EQ(tokens({}), 3);
-  environment_["SHALE_MAX_TOKENS"] = "4";
-  EXPECT_EQ(tokens({}), 4);
-  EXPECT_EQ(tokens({"--max-tokens", "5"}), 5);
-
-  environment_.erase("SHALE_MAX_TOKENS");
-  const auto other = file("other.toml", "max-tokens = 6\n[generate]\nstop = [\"zzz\"]\n[chat]\nmax-tokens = 9\n");
-  EXPECT_EQ(tokens({"--config", other}), 6);
-  environment_["SHALE_CONFIG"] = other;
-  EXPECT_EQ(tokens({}), 6);
-}
-
-TEST_F(OptionSourcesTest, ASectionHoldsForItsCommandAlone) {
-  environment_.erase("SHALE_MAX_TOKENS");
-  file(".config/shale/config.toml", "[chat]\nmax-tokens = 2\n[generate]\nmax-tokens = 3\n");
-  EXPECT_EQ(run(generate()).object()["completion_tokens"], 3);
-  const auto turns = run({"chat", "--json"}, "Hello.\n").objects();
-  ASSERT_EQ(turns.size(), 1u);
-  EXPECT_EQ(turns[0]["completion_tokens"], 2);
 }
 
 }  // namespace
