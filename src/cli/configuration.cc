@@ -62,17 +62,21 @@ class SharedConfiguration final : public CLI::ConfigTOML {
   }
 
  private:
+  // The sections come first: CLI11 keeps what it is given first, and a command's section says more than what is above
+  // it.
   void add_section(const toml::table& section, const std::vector<std::string>& parents,
                    std::vector<CLI::ConfigItem>& found) const {
     for (const auto& [key, value] : section) {
-      const std::string name(key.str());
-      if (const toml::table* below = value.as_table()) {
-        std::vector<std::string> path = parents;
-        path.push_back(name);
-        add_section(*below, path, found);
-        continue;
-      }
-      if (!add(app_, {parents, name, texts_of(value)}, 0, {}, found)) refuse_unknown(key, parents);
+      const toml::table* below = value.as_table();
+      if (!below) continue;
+      std::vector<std::string> path = parents;
+      path.emplace_back(key.str());
+      add_section(*below, path, found);
+    }
+    for (const auto& [key, value] : section) {
+      if (value.is_table()) continue;
+      const CLI::ConfigItem item{parents, std::string(key.str()), texts_of(value)};
+      if (!add(app_, item, 0, {}, found)) refuse_unknown(key, parents);
     }
   }
 

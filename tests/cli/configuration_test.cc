@@ -124,6 +124,20 @@ TEST_F(OptionSourcesTest, ASectionHoldsForItsCommandAlone) {
   EXPECT_EQ(turns[0]["completion_tokens"], 2);
 }
 
+TEST_F(OptionSourcesTest, ASectionBeatsAKeyAtTheTop) {
+  environment_.erase("SHALE_MAX_TOKENS");
+  file(".config/shale/config.toml", "max-tokens = 6\n[chat]\nmax-tokens = 2\n");
+  EXPECT_EQ(run(generate()).object()["completion_tokens"], 6);
+  const auto turns = run({"chat", "--json"}, "Hello.\n").objects();
+  ASSERT_EQ(turns.size(), 1u);
+  EXPECT_EQ(turns[0]["completion_tokens"], 2);
+}
+
+TEST_F(ConfigurationTest, ACommandsSectionBeatsItsGroups) {
+  const auto config = file("config.toml", "[cache]\njson = true\n[cache.verify]\njson = false\n");
+  EXPECT_THAT(run({"cache", "verify", "--config", config}).out, HasSubstr("sound"));
+}
+
 TEST_F(OptionSourcesTest, ASystemMessageIsTheSameFromTheFile) {
   const auto prompt_tokens = [&](const Words& more) {
     const Outcome outcome = run(generate(more));
