@@ -1,8 +1,8 @@
 // The configuration file: TOML, weaker than the environment and the command line.
 //
-//   model = "smollm2-135m"       # a key at the top holds for every command that has the option
+//   model = "smollm2-135m"       # a key at the top holds for every command that shares the option
 //   pool = "1GiB"
-//   [generate]                   # a key in a command's section holds for that command
+//   [generate]                   # a key in a command's section holds for that command, and before one at the top
 //   max-tokens = 64
 //   [cache.verify]               # of a group
 //   json = true

@@ -138,6 +138,40 @@ TEST_F(ConfigurationTest, ACommandsSectionBeatsItsGroups) {
   EXPECT_THAT(run({"cache", "verify", "--config", config}).out, HasSubstr("sound"));
 }
 
+// They write, count or simulate what others read, hold and serve by.
+TEST_F(OptionSourcesTest, AKeyAtTheTopLeavesOptionsThatOnlyShareItsNameAlone) {
+  const auto tables = file("my.tables", "x"), trace = file("a.jsonl", R"({"timestamp": 0, "hash_ids": [1, 2], )"
+                                                                      R"("input_length": 1024, "output_length": 1})");
+  file(".config/shale/config.toml", "cachegen-tables = \"" + tables.string() +
+                                        "\"\npool = \"1GiB\"\nthreads = 96\nfaults = \"/etc/faults\"\n" +
+                                        "[calibrate]\nthreads = 1\n");
+  const Outcome calibrated = run({"calibrate", "--text", context_, "--output", home_.path() / "tiny.calibration"});
+  EXPECT_EQ(calibrated.status, 0) << calibrated.err;
+  EXPECT_EQ(read(tables), "x");
+  for (const Words& words : {Words{"simulate", "tiers", "--trace", trace}, {"trace", "info", trace}}) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+  }
+}
+
+TEST_F(ConfigurationTest, ASectionReachesWhatOnlySharesAName) {
+  const auto config = file("config.toml", "[simulate.tiers]\npool = \"1GiB\"\n");
+  const Outcome outcome = run({"simulate", "tiers", "--trace", file("a.jsonl", ""), "--config", config});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("--max-num-seqs"));
+}
+
+TEST_F(ConfigurationTest, AKeyOfTheLaboratoryAtTheTopIsAnErrorInBothPrograms) {
+  const auto config = file("config.toml", "rounds = 2\n");
+  for (const Words& words : {Words{"model", "ls"}, {"bench", "hazard", "--tiny"}}) {
+    Words all = words;
+    all.insert(all.end(), {"--config", config});
+    const Outcome outcome = run(all);
+    EXPECT_EQ(outcome.status, 2) << words[0];
+    EXPECT_THAT(outcome.err, HasSubstr("'rounds'")) << words[0];
+  }
+}
+
 TEST_F(OptionSourcesTest, ASystemMessageIsTheSameFromTheFile) {
   const auto prompt_tokens = [&](const Words& more) {
     const Outcome outcome = run(generate(more));
