@@ -89,6 +89,19 @@ int become_other_program(const char* const* words) {
                                      program.string()));
 }
 
+// What a command does not know goes to the one above it, which does not run: CLI11 would leave it unread. Values of the
+// environment and of the configuration are there for whoever runs.
+void check_places(const CLI::App& command) {
+  for (const CLI::App* below : command.get_subcommands()) {
+    if (command.get_parent() && !command.parse_order().empty()) {
+      throw CLI::ValidationError(
+          command.parse_order().front()->get_name(),
+          fmt::format("it was given to `{}`, and `{}` runs", full_name(command), full_name(*below)));
+    }
+    check_places(*below);
+  }
+}
+
 int run(int argc, const char* const* argv, void (*add_all)(Command, Action&)) {
   CLI::App app{kDescription, "shale"};
   Action chosen;
@@ -103,6 +116,7 @@ int run(int argc, const char* const* argv, void (*add_all)(Command, Action&)) {
 
   try {
     app.parse(argc, argv);
+    check_places(app);
     check_numbers(app);
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);

@@ -303,5 +303,24 @@ TEST_F(SimulateCommand, FleetsRefusePricesThatAreNone) {
   EXPECT_THAT(refused("{}", {"--engines", "300"}), HasSubstr("300"));
 }
 
+TEST_F(SimulateCommand, WhatOnlySimulateReadsIsRefusedByTheCommandsBelowIt) {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"tiers", "--trace", branches_, "--html", "x.html"}, "--html"},
+      {{"tiers", "--csv", "--trace", branches_}, "--csv"},
+      {{"fleet", "--trace", branches_, "--seed", "7"}, "--seed"},
+      {{"--policy", "lru", "tiers", "--trace", branches_}, "--policy"},
+      {{"reproduce", "--blocks", "1000"}, "--blocks"},
+  };
+  for (const auto& [more, option] : cases) {
+    Words words = {"simulate"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 2) << option;
+    EXPECT_THAT(outcome.err, HasSubstr(option + ": it was given to `shale simulate`"));
+  }
+  const auto config = file("config.toml", "[simulate]\nseed = 7\npolicy = \"lru\"\n");
+  EXPECT_EQ(run({"simulate", "tiers", "--trace", branches_, "--config", config}).status, 0) << "it runs, too, at times";
+}
+
 }  // namespace
 }  // namespace shale::testing
