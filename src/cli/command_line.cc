@@ -146,7 +146,7 @@ Option Command::add_flag(const std::string& name, bool& value, const std::string
 
 Command Command::add_command(const std::string& name, const std::string& description, std::function<void()> run) {
   CLI::App* command = app_->add_subcommand(name, description);
-  command->fallthrough();
+  command->require_subcommand(0, 1)->fallthrough();
   command->callback(std::move(run));
   return Command(command);
 }

@@ -109,6 +109,7 @@ int run(int argc, const char* const* argv, void (*add_all)(Command, Action&)) {
   app.set_version_flag("--version", fmt::format("shale {}", kVersion));
   app.formatter(std::make_shared<HelpFormatter>());
   app.add_flag("--reference", reference)->group("")->configurable(false);
+  app.require_subcommand(0, 1);
   add_configuration(app);
   add_all(Command(&app), chosen);
   app.footer(kExamples);  // after the commands, which would inherit it
