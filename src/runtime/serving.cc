@@ -91,6 +91,7 @@ Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice) {
                      .place = choice.remote,
                      .throttle = choice.throttle_remote});
   }
+  SHALE_TRY(check_distinct(specs));
   return specs;
 }
 

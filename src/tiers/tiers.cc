@@ -158,16 +158,22 @@ std::optional<Value> given(const std::vector<std::pair<std::string, Value>>& opt
   return found == options.end() ? std::nullopt : std::optional(found->second);
 }
 
-// What two URLs of one place have in common, however they write it; empty where the scheme has none.
+// What two URLs of one place have in common, however they write it; empty where the scheme has none. Links are not
+// followed: a mount that hangs would hold up whoever looks.
 std::string place_of(const TierSpec& spec) {
-  if (!spec.place.empty()) return (std::filesystem::path(spec.place) / "").lexically_normal().string();
+  if (!spec.place.empty()) {
+    std::error_code error;  // there may be no current folder any more
+    const std::filesystem::path whole = std::filesystem::absolute(spec.place, error);
+    return ((error ? std::filesystem::path(spec.place) : whole) / "").lexically_normal().string();
+  }
   if (spec.server.empty()) return {};
   const Result<TierScheme> scheme = find_scheme(spec.scheme);
   assert(scheme);
   return scheme->place_of ? scheme->place_of(spec) : fmt::format("{}/{}", spec.server, spec.path);
 }
 
-// Two tiers in one folder would count and remove each other's blobs.
+}  // namespace
+
 Status check_distinct(const std::vector<TierSpec>& specs) {
   for (auto spec = specs.begin(); spec != specs.end(); ++spec) {
     for (auto other = specs.begin(); other != spec; ++other) {
@@ -185,8 +191,6 @@ Status check_distinct(const std::vector<TierSpec>& specs) {
   }
   return {};
 }
-
-}  // namespace
 
 bool TierSpec::flag(std::string_view wanted) const {
   if (const auto value = given(flags, wanted)) return *value;

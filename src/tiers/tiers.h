@@ -93,6 +93,9 @@ std::vector<TierScheme> tier_schemes();
 // those there are), a value that is none, a place that is missing or not wanted, a name or a place given twice.
 Result<std::vector<TierSpec>> parse_tiers(const std::vector<std::string_view>& urls);
 
+// kInvalidArgument: a name or a place twice. Two tiers in one folder would count and remove each other's blobs.
+Status check_distinct(const std::vector<TierSpec>& specs);
+
 // Opens it, throttled where it is to be.
 Result<std::unique_ptr<Tier>> make_tier(const TierSpec& spec, const Clock& clock);
 Result<std::unique_ptr<Tier>> make_tier(std::string_view url, const Clock& clock);

@@ -165,6 +165,7 @@ TEST_F(UsageTest, WrongUsageIsOneLineAndStatusTwo) {
       {{"cache", "ls", "--tiers", "ftp://host"}, "dir:///folder"},
       {{"cache", "ls", "--tiers", "memory:?size=1GB,dir:/x?speed=3"}, "speed"},
       {{"cache", "ls", "--tiers", "dir:/nowhere", "--disk-size", "0"}, "leave --disk-size out"},
+      {{"cache", "ls", "--cache-dir", "kv", "--remote", "./kv/"}, "two tiers lie in"},
       {{"trace", "info"}, "FILE"},
       {{"trace", "make", "chats"}, "--out"},
       {{"trace", "make", "chats", "--out", "-", "--arrivals", "never"}, "never"},

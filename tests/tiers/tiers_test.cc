@@ -72,6 +72,8 @@ TEST(TiersTest, RefusalsSayWhatThereIs) {
 
 TEST(TiersTest, APlaceIsTheSameHoweverItIsWritten) {
   EXPECT_THAT(refusal({"dir:/a/b", "dir:/a/b/"}), HasSubstr("two tiers lie in"));
+  const std::string here = "dir:" + (std::filesystem::current_path() / "a").string();
+  EXPECT_THAT(refusal({"file:a?size=1GB", here}), HasSubstr("two tiers lie in"));
   for (const char* other : {"redis://h:6379", "redis://h/0", "redis://u@h", "rediss://h/", "redis://h?prefix=shale"}) {
     EXPECT_THAT(refusal({"redis://h", other}), HasSubstr("two tiers lie in")) << other;
   }
