@@ -8,6 +8,7 @@
 namespace shale::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -98,6 +99,11 @@ TEST_F(QualityTest, ProfilesAgainWhereQuestionsMovedAway) {
   const Outcome early = run(with({"--if-drifted"}));
   EXPECT_EQ(early.status, 0);
   EXPECT_THAT(early.err, HasSubstr("never profiled"));
+  for (const std::string option : {"--question", "--questions"}) {
+    const Outcome both = run(with({"--if-drifted", option, context_}));
+    EXPECT_EQ(both.status, 2);
+    EXPECT_THAT(both.err, AllOf(HasSubstr("--if-drifted"), HasSubstr(option)));
+  }
   ASSERT_EQ(run(with({"--question", "What?"})).status, 0);
   ASSERT_EQ(run(generate({"--max-tokens", "2"})).status, 0);
   const Outcome check = run(with({"--if-drifted", "--drift-threshold", "1", "--json"}));

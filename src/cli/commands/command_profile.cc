@@ -170,15 +170,17 @@ void add_profile(Command parent, Action& chosen) {
                     .add_option("--questions", options->questions_file,
                                 "Questions to ask, one a line (default: the model writes some)")
                     .type_name("FILE");
-  command.add_option("--question", options->questions, "A question to ask; may be given again")
-      .type_name("TEXT")
-      .allow_extra_args(false)
-      .excludes(file);
+  Option question = command.add_option("--question", options->questions, "A question to ask; may be given again")
+                        .type_name("TEXT")
+                        .allow_extra_args(false)
+                        .excludes(file);
   const char* drift = "Drift";
   Option if_drifted =
       command
           .add_flag("--if-drifted", options->if_drifted,
                     "Check a few configurations on the questions asked last; profile again, on them, where it fell")
+          .excludes(file)
+          .excludes(question)
           .group(drift);
   command
       .add_option("--drift-threshold", options->drift.threshold,
