@@ -40,6 +40,8 @@ struct StoredVariant {
 struct BrokenExtent {
   StoredTier* tier = nullptr;
   const ScannedExtent* extent = nullptr;
+
+  bool of_another_version() const { return extent->error->code == ErrorCode::kMismatch; }
 };
 
 struct StoredListing {

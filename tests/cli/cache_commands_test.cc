@@ -9,7 +9,9 @@
 namespace shale::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CacheCommandsTest : public TinyProgram {
  protected:
@@ -84,7 +86,10 @@ TEST_F(CacheCommandsTest, VerifyLeavesOtherVersionsAlone) {
   const auto object = kv() / "objects/ab" / ("ab" + std::string(30, '0'));
   std::filesystem::create_directories(object);
   for (const char* part : {"manifest", "00000000"}) std::ofstream(object / part) << std::string(4096, '\0');
-  EXPECT_EQ(run({"cache", "verify"}).status, 0);
+  EXPECT_THAT(run({"cache", "ls"}).out, AllOf(HasSubstr("cache purge"), Not(HasSubstr("cache verify"))));
+  const Outcome verified = run({"cache", "verify"});
+  EXPECT_EQ(verified.status, 0);
+  EXPECT_THAT(verified.out, HasSubstr("1 extents or objects are of another version"));
   EXPECT_TRUE(std::filesystem::exists(object / "00000000"));
   EXPECT_EQ(run({"cache", "purge"}).status, 0);
   EXPECT_FALSE(std::filesystem::exists(object / "00000000"));

@@ -1,5 +1,9 @@
 #include "cli/commands/command_cache.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
 
@@ -12,6 +16,13 @@ void add_stored_options(Command command, StoredOptions& options) {
 
 void add_pinned_option(Command command, bool& pinned) {
   command.add_flag("--pinned", pinned, "Remove what running processes have pinned, too").configurable(false);
+}
+
+void print_other_versions(const StoredListing& listing) {
+  const auto count = std::ranges::count_if(listing.broken, &BrokenExtent::of_another_version);
+  if (count > 0) {
+    fmt::print("{} extents or objects are of another version of Shale; `shale cache purge` removes them\n", count);
+  }
 }
 
 void add_cache(Command parent, Action& chosen) {

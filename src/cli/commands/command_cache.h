@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "report/output.h"
 #include "runtime/serving.h"
+#include "runtime/stored_runs.h"
 
 namespace shale {
 
@@ -16,6 +17,9 @@ void add_stored_options(Command command, StoredOptions& options);
 
 // The option --pinned, for what removes.
 void add_pinned_option(Command command, bool& pinned);
+
+// A line about what another version of Shale stored, which no command but purge touches; none where there is nothing.
+void print_other_versions(const StoredListing& listing);
 
 void add_cache_ls(Command parent, Action& chosen);
 void add_cache_purge(Command parent, Action& chosen);

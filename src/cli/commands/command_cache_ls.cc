@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "cli/commands/command_cache.h"
@@ -46,8 +47,10 @@ Status run_cache_ls(const StoredOptions& options) {
     const std::string room = tier.capacity_bytes() == kUnlimited ? "no bound" : format_bytes(tier.capacity_bytes());
     fmt::print("{}: {} of {} in use\n", tier.describe(), format_bytes(bytes_of(listing.scanned[t])), room);
   }
-  if (const std::size_t bad = listing.broken.size())
+  if (const auto bad = std::ranges::count_if(listing.broken, std::not_fn(&BrokenExtent::of_another_version))) {
     fmt::print("{} extents or objects cannot be used; `shale cache verify` says why\n", bad);
+  }
+  print_other_versions(listing);
   return {};
 }
 

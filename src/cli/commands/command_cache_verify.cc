@@ -30,8 +30,8 @@ Result<Verified> verify_all(const StoredListing& listing, const OutputOptions& o
   Progress progress(output, "verifying");
   Verified verified;
   for (const BrokenExtent& broken : listing.broken) {
+    if (broken.of_another_version()) continue;
     const Error& error = *broken.extent->error;
-    if (error.code == ErrorCode::kMismatch) continue;  // another version's
     verified.faults.push_back({broken, error.message, error.code == ErrorCode::kCorrupt});
   }
   for (const StoredVariant& variant : listing.variants) {
@@ -100,6 +100,7 @@ Status run_cache_verify(const VerifyOptions& options) {
   SHALE_ASSIGN(const StoredListing listing, list_stored(options.stored.tiers));
   SHALE_ASSIGN(const Verified verified, verify_all(listing, options.stored.output));
   print_result(verified, options.stored.output.json);
+  if (!options.stored.output.json) print_other_versions(listing);
   std::size_t removed = 0;
   if (!options.keep_broken) {
     removed = remove_all(damaged(verified));
