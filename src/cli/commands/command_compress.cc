@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "cli/command.h"
@@ -17,10 +18,21 @@
 namespace shale {
 namespace {
 
+// One of the two.
+struct SizeBudget {
+  double share = 0;  // of the context's size as computed
+  std::uint64_t bytes = 0;
+
+  std::uint64_t of(std::uint64_t full_bytes) const {
+    return share > 0 ? static_cast<std::uint64_t>(share * static_cast<double>(full_bytes)) : bytes;
+  }
+};
+
 struct CompressOptions {
   ServingOptions serving;
   OutputOptions output;
-  std::string context, budget;
+  std::string context;
+  SizeBudget budget;
   std::optional<Method> method;
 };
 
@@ -38,12 +50,14 @@ constexpr std::array<std::string_view, 4> kQuantizers = {"none", "int8", "kivi4"
 
 constexpr std::uint32_t kQueryWindow = 16;  // of queries that distortion is measured by
 
-// A share of the context's size as computed, or bytes.
-Result<std::uint64_t> budget_bytes(const std::string& text, std::uint64_t full_bytes) {
-  if (const auto share = parse_number(text); share && *share > 0 && *share <= 1) {
-    return static_cast<std::uint64_t>(*share * static_cast<double>(full_bytes));
-  }
-  return parse_bytes(text);
+// A number above 1 that is not whole is a share mistyped, not bytes.
+Result<SizeBudget> parse_size_budget(const std::string& text) {
+  const auto number = parse_number(text);
+  if (number && *number > 0 && *number <= 1) return SizeBudget{.share = *number};
+  const bool whole = !number || *number == std::floor(*number);
+  if (const auto bytes = parse_bytes(text); bytes && *bytes > 0 && whole) return SizeBudget{.bytes = *bytes};
+  return fail(ErrorCode::kInvalidArgument,
+              "'{}' is neither a share above 0 and at most 1 of the uncompressed size, nor bytes: 0.2, 4MiB", text);
 }
 
 std::vector<std::string> quantizers_of(const Method& method) {
@@ -128,8 +142,7 @@ Status run_compress(const CompressOptions& options) {
   SHALE_ASSIGN(const std::vector<float> scores,
                score_context(serving->engine(), seen, method.scorer, options.serving.cache.scorers));
   const std::uint32_t tokens = seen.sequence.length();
-  SHALE_ASSIGN(const std::uint64_t budget,
-               budget_bytes(options.budget, tokens * serving->pool().shape().token_bytes()));
+  const std::uint64_t budget = options.budget.of(tokens * serving->pool().shape().token_bytes());
   const AttentionStatistics& observed = seen.run.statistics;
   SHALE_ASSIGN(const RatePlan plan,
                plan_rate({&seen.sequence, method.scorer, scores, observed.queries, observed.query_heads,
@@ -151,7 +164,14 @@ void add_compress(Command parent, Action& chosen) {
                                         "Find the best keep and bits of one document's cache for a size", run_compress);
   command.footer(kCompressExamples);
   command.add_option("--context", options->context, "The document, UTF-8 text").required().type_name("FILE");
-  command.add_option("--budget", options->budget, "Bytes, or a share of the uncompressed size: 4MiB, 0.2")
+  command
+      .add_parsed(
+          "--budget",
+          [&budget = options->budget](const std::string& text) -> Status {
+            SHALE_ASSIGN(budget, parse_size_budget(text));
+            return {};
+          },
+          "Bytes, or a share of the uncompressed size: 4MiB, 0.2")
       .required()
       .type_name("BYTES|SHARE");
   add_method(
