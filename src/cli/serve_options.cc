@@ -39,12 +39,14 @@ void add_router_options(Command command, ServeOptions& options) {
       .add_option("--kv-events-encoding", options.kv_encoding,
                   "How MessagePack holds an event: as maps, since vLLM 0.20 or so; as arrays, for older consumers")
       .envname("SHALE_KV_EVENTS_ENCODING")
+      .needs(on)
       .one_of({"maps", "arrays"})
       .type_name("maps|arrays")
       .capture_default_str()
       .group(group);
   command.add_option("--kv-events-buffer", events.buffer, "Batches that are kept to be sent again, in 64 MiB at most")
       .envname("SHALE_KV_EVENTS_BUFFER")
+      .needs(on)
       .range(1u, 1u << 24)
       .type_name("N")
       .capture_default_str()
@@ -53,6 +55,7 @@ void add_router_options(Command command, ServeOptions& options) {
       .add_option("--kv-event-block-size", options.kv_event_block,
                   "Tokens of a block in events, as the router counts: a multiple of the pool's; 0: the pool's")
       .envname("SHALE_KV_EVENT_BLOCK_SIZE")
+      .needs(on)
       .range(0u, 1u << 16)
       .type_name("N")
       .capture_default_str()

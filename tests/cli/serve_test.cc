@@ -9,6 +9,7 @@
 namespace shale::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ServeTest = ServeProgram;
@@ -85,6 +86,24 @@ TEST_F(ServeTest, ATakenPortIsAnError) {
   EXPECT_THAT(second.err, HasSubstr("cannot listen on 127.0.0.1"));
   kill(first, SIGTERM);
   EXPECT_EQ(finish(first).status, 0);
+}
+
+TEST_F(ServeTest, RefusesOptionsOfWhatIsNotAskedFor) {
+  const std::vector<std::pair<Words, std::string>> cases = {
+      {{"--tenant-bytes", "1GiB"}, "--tenants"},
+      {{"--tenant-requests", "4"}, "--tenants"},
+      {{"--shared-cache"}, "--tenants"},
+      {{"--kv-events-encoding", "arrays"}, "--kv-events"},
+      {{"--kv-events-buffer", "100"}, "--kv-events"},
+      {{"--kv-event-block-size", "64"}, "--kv-events"},
+  };
+  for (const auto& [more, missing] : cases) {
+    Words words = {"serve", "--model", "/nowhere.gguf"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 2) << more[0];
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr(more[0]), HasSubstr(missing)));
+  }
 }
 
 TEST_F(ServeTest, ServesNobodyWithoutAKeyByMistake) {

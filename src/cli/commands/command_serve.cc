@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "cli/command.h"
@@ -55,6 +56,13 @@ std::string url_of(const HttpOptions& http, std::uint16_t port) {
                      six ? "]" : "", port);
 }
 
+// An option that is given about tenants; empty where none is.
+std::string_view given_about_tenants(const ServeOptions& options) {
+  if (options.tenant_bytes > 0) return "--tenant-bytes";
+  if (options.server.api.tenant_requests > 0) return "--tenant-requests";
+  return options.server.api.shared_cache ? "--shared-cache" : "";
+}
+
 // What the files that the options name say of tenants and what they share.
 Status read_tenants(ServeOptions& options) {
   ApiOptions& api = options.server.api;
@@ -68,8 +76,8 @@ Status read_tenants(ServeOptions& options) {
     const std::uint64_t bytes_max = tenant.bytes_max.value_or(options.tenant_bytes);
     if (bytes_max > 0) options.serving.cache.tenant_bytes.emplace(tenant.name, bytes_max);
   }
-  if (options.tenant_bytes > 0 && api.tenants.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "--tenant-bytes bounds tenants, and there are none: give --tenants");
+  if (const std::string_view option = given_about_tenants(options); !option.empty() && api.tenants.empty()) {
+    return fail(ErrorCode::kInvalidArgument, "{} is about tenants, and there are none: give --tenants", option);
   }
   if (api.shared_cache && !options.serving.cache.tenant_bytes.empty()) {
     return fail(ErrorCode::kInvalidArgument,
