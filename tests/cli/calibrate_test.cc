@@ -31,6 +31,14 @@ TEST_F(CalibrateTest, MakesWhatTriattentionReads) {
   EXPECT_EQ(loaded["tokens"], first.object()["tokens"]);
 }
 
+TEST_F(CalibrateTest, TwoCalibrationsDoNotGoIntoOneFile) {
+  const Outcome outcome =
+      run({"calibrate", "--text", context_, "--output", calibration(), "--cachegen-tables", calibration()});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("tiny.calibration"));
+  EXPECT_FALSE(std::filesystem::exists(calibration()));
+}
+
 TEST_F(CalibrateTest, WithoutACalibrationTriattentionIsRefused) {
   const Outcome outcome = run(generate({"--method", "triattention"}));
   EXPECT_NE(outcome.status, 0);

@@ -29,6 +29,10 @@ constexpr char kCalibrateExamples[] =
     "    --prompt \"May I sell copies?\"";
 
 Status run_calibrate(const CalibrateOptions& options) {
+  if (!options.file.empty() && options.file == options.tables) {
+    return fail(ErrorCode::kInvalidArgument, "--output and --cachegen-tables name one file, '{}': give two",
+                options.file);
+  }
   SHALE_ASSIGN(const auto path, resolve_model(options.model.model));
   SHALE_ASSIGN(const auto tokenizer, Tokenizer::load(path));
   std::vector<Token> tokens;
