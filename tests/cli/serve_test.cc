@@ -1,5 +1,6 @@
 // `shale serve`: what it says when it begins, and what it leaves when it is told to end.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -76,6 +77,19 @@ TEST_F(ServeSlowTest, EndsAtOnceWhenToldAgain) {
   EXPECT_EQ(outcome.status, 130);
   EXPECT_THAT(outcome.err, ContainsRegex("still to be stored is left out: 1 save, about .*B"));
   expect_sound(answer);
+}
+
+TEST_F(ServeTest, GoesOnWhereNobodyReadsItsLogAnyMore) {
+  const auto log = home_.path() / "stderr";
+  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
+  const int reader = open(log.c_str(), O_RDONLY | O_NONBLOCK);
+  const auto line = serve({"--log", "json"});
+  ASSERT_FALSE(line.is_null());
+  close(reader);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(chat(port_of(line))["choices"].size(), 1u);
+  std::filesystem::remove(log);
+  file("stderr", "");
+  EXPECT_EQ(end(SIGTERM).status, 0);
 }
 
 TEST_F(ServeTest, ATakenPortIsAnError) {

@@ -120,6 +120,7 @@ Status store_the_rest(Serving& serving, double seconds, const OutputOptions& out
 
 Status run_serve(const Options& all) {
   ServeOptions options = all.serve;
+  std::signal(SIGPIPE, SIG_IGN);  // whoever reads the log may end sooner
   SHALE_TRY(check_key(options.api_key));
   SHALE_TRY(read_tenants(options));
   // A fixed threshold: glibc raises it to the largest buffer that was freed, up to 32 MiB, so that the buffers of
