@@ -8,48 +8,15 @@
 
 #include "io/net_proxy.h"
 #include "support/eventually.h"
-#include "support/s3_server.h"
 #include "tiers/blobs.h"
 #include "tiers/s3/s3_client.h"
-#include "tiers/tiers.h"
+#include "tiers/s3_fixture.h"
 
 namespace shale::testing {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-class S3Test : public ::testing::Test {
- protected:
-  Result<std::unique_ptr<Tier>> try_open(const S3Server& server, std::string_view options = "&timeout=2s") const {
-    return make_tier(server.url("some/prefix", options), clock_);
-  }
-  std::unique_ptr<Tier> open(const S3Server& server, std::string_view options = "&timeout=2s") const {
-    auto tier = try_open(server, options);
-    EXPECT_TRUE(tier) << tier.error().message;
-    return std::move(*tier);
-  }
-
-  RealClock clock_;
-};
-
-// Errs `times` times, where `wanted`, and then never again.
-auto errs(int times, std::function<bool(const S3Asked&)> wanted, std::function<S3Answer(S3Answer)> how) {
-  const auto left = std::make_shared<std::atomic<int>>(times);
-  return [=](const S3Asked& asked, S3Answer right) {
-    return wanted(asked) && (*left)-- > 0 ? how(std::move(right)) : right;
-  };
-}
-
-auto method_is(std::string method) {
-  return [method](const S3Asked& asked) { return asked.method == method; };
-}
-
-bool is_data(const S3Asked& asked) { return asked.method == "GET" && asked.headers.contains("range"); }
-
-S3Answer slow_down(const S3Answer&) {
-  return {503, "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"};
-}
 
 TEST_F(S3Test, ObjectsAreTheBlobsByPrefixObjectAndPart) {
   S3Server server;
@@ -357,72 +324,6 @@ TEST_F(S3Test, WrongBucketsAndCredentialsAreSaidAndNoSecretIs) {
        {"s3://bucket?endpoint=127.0.0.1:80", "s3://Bucket/x", "s3://bucket?timeout=0s", "s3:bucket"}) {
     EXPECT_EQ(code_of(parse_tiers({url})), ErrorCode::kInvalidArgument) << url;
   }
-}
-
-TEST_F(S3Test, ALateTierIsReadWhileWhatItHoldsIsCounted) {
-  S3Server server;
-  const BlobId id = blob_id(1, 0);
-  ASSERT_TRUE(open(server)->write(id, blob_bytes(id, 5000))->wait());
-  std::atomic<bool> may_list = false;
-  server.set_fault([&](const S3Asked& asked, S3Answer right) {
-    if (asked.query.find("list-type") != std::string::npos) may_list.wait(false);
-    return right;
-  });
-  auto specs = parse_tiers({server.url("some/prefix", "&size=1GiB&timeout=60s")}).value();
-  specs.front().late = true;
-  const auto tier = make_tier(specs.front(), clock_).value();
-  EXPECT_TRUE(tier->reachable());
-  EXPECT_FALSE(tier->trouble());
-  EXPECT_EQ(tier->capacity_bytes(), 0u) << "nobody knows how much is left";
-  EXPECT_TRUE(tier->read(id)->take());
-  may_list = true;
-  may_list.notify_all();
-  EXPECT_TRUE(eventually([&] { return tier->capacity_bytes() == 1u << 30; }));
-  EXPECT_EQ(tier->used_bytes(), 8192u);
-}
-
-TEST_F(S3Test, AListThatNeverEndsIsAnError) {
-  S3Server server({.page = 1});
-  const auto tier = open(server);
-  for (std::uint32_t part = 0; part < 3; ++part) {
-    ASSERT_TRUE(tier->write(blob_id(1, part), blob_bytes(blob_id(1, part), 10))->wait());
-  }
-  const std::string same =
-      "<ListBucketResult><IsTruncated>true</IsTruncated>"
-      "<NextContinuationToken>same</NextContinuationToken></ListBucketResult>";
-  server.set_fault(errs(
-      10, [](const S3Asked& asked) { return asked.query.find("list-type") != std::string::npos; },
-      [&](const S3Answer&) { return S3Answer{.body = same}; }));
-  EXPECT_EQ(code_of(tier->list()), ErrorCode::kIo);
-}
-
-TEST_F(S3Test, WhatTheServerSaysIsToldInOneShortLine) {
-  S3Server server;
-  const auto tier = open(server, "&timeout=200ms");
-  server.set_fault([](const S3Asked&, const S3Answer&) {
-    return S3Answer{503,
-                    "<Error>\n<Code>Slow\nDown</Code><Message>\n  " + std::string(100'000, 'x') + "</Message></Error>"};
-  });
-  const auto list = tier->list();
-  ASSERT_FALSE(list);
-  EXPECT_THAT(list.error().message, HasSubstr("status 503 Slow?Down"));
-  EXPECT_LT(list.error().message.size(), 1000u);
-}
-
-TEST_F(S3Test, ATierWhoseServerIsAwayIsOpenedWhenItComes) {
-  auto server = std::make_unique<S3Server>();
-  server->set_fault(errs(1000, [](const auto&) { return true; }, [](const S3Answer&) { return S3Answer{500}; }));
-  EXPECT_EQ(code_of(try_open(*server, "&timeout=200ms")), ErrorCode::kIo);
-  auto specs = parse_tiers({server->url("x", "&timeout=200ms")}).value();
-  specs.front().late = true;
-  const auto tier = make_tier(specs.front(), clock_).value();
-  EXPECT_FALSE(tier->reachable());
-  EXPECT_EQ(tier->capacity_bytes(), 0u);
-  EXPECT_EQ(code_of(tier->read(blob_id(1, 0))->take()), ErrorCode::kBusy);
-  server->set_fault({});
-  for (int i = 0; i < 600 && !tier->reachable(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ASSERT_TRUE(tier->reachable());
-  EXPECT_TRUE(tier->write(blob_id(1, 0), blob_bytes(blob_id(1, 0), 10))->wait());
 }
 
 }  // namespace

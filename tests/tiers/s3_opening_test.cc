@@ -1,0 +1,82 @@
+// What opening an S3 tier waits for, and what it says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/eventually.h"
+#include "tiers/blobs.h"
+#include "tiers/s3_fixture.h"
+
+namespace shale::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST_F(S3Test, ALateTierIsReadWhileWhatItHoldsIsCounted) {
+  S3Server server;
+  const BlobId id = blob_id(1, 0);
+  ASSERT_TRUE(open(server)->write(id, blob_bytes(id, 5000))->wait());
+  std::atomic<bool> may_list = false;
+  server.set_fault([&](const S3Asked& asked, S3Answer right) {
+    if (asked.query.find("list-type") != std::string::npos) may_list.wait(false);
+    return right;
+  });
+  auto specs = parse_tiers({server.url("some/prefix", "&size=1GiB&timeout=60s")}).value();
+  specs.front().late = true;
+  const auto tier = make_tier(specs.front(), clock_).value();
+  EXPECT_TRUE(tier->reachable());
+  EXPECT_FALSE(tier->trouble());
+  EXPECT_EQ(tier->capacity_bytes(), 0u) << "nobody knows how much is left";
+  EXPECT_TRUE(tier->read(id)->take());
+  may_list = true;
+  may_list.notify_all();
+  EXPECT_TRUE(eventually([&] { return tier->capacity_bytes() == 1u << 30; }));
+  EXPECT_EQ(tier->used_bytes(), 8192u);
+}
+
+TEST_F(S3Test, AListThatNeverEndsIsAnError) {
+  S3Server server({.page = 1});
+  const auto tier = open(server);
+  for (std::uint32_t part = 0; part < 3; ++part) {
+    ASSERT_TRUE(tier->write(blob_id(1, part), blob_bytes(blob_id(1, part), 10))->wait());
+  }
+  const std::string same =
+      "<ListBucketResult><IsTruncated>true</IsTruncated>"
+      "<NextContinuationToken>same</NextContinuationToken></ListBucketResult>";
+  server.set_fault(errs(
+      10, [](const S3Asked& asked) { return asked.query.find("list-type") != std::string::npos; },
+      [&](const S3Answer&) { return S3Answer{.body = same}; }));
+  EXPECT_EQ(code_of(tier->list()), ErrorCode::kIo);
+}
+
+TEST_F(S3Test, WhatTheServerSaysIsToldInOneShortLine) {
+  S3Server server;
+  const auto tier = open(server, "&timeout=200ms");
+  server.set_fault([](const S3Asked&, const S3Answer&) {
+    return S3Answer{503,
+                    "<Error>\n<Code>Slow\nDown</Code><Message>\n  " + std::string(100'000, 'x') + "</Message></Error>"};
+  });
+  const auto list = tier->list();
+  ASSERT_FALSE(list);
+  EXPECT_THAT(list.error().message, HasSubstr("status 503 Slow?Down"));
+  EXPECT_LT(list.error().message.size(), 1000u);
+}
+
+TEST_F(S3Test, ATierWhoseServerIsAwayIsOpenedWhenItComes) {
+  auto server = std::make_unique<S3Server>();
+  server->set_fault(errs(1000, [](const auto&) { return true; }, [](const S3Answer&) { return S3Answer{500}; }));
+  EXPECT_EQ(code_of(try_open(*server, "&timeout=200ms")), ErrorCode::kIo);
+  auto specs = parse_tiers({server->url("x", "&timeout=200ms")}).value();
+  specs.front().late = true;
+  const auto tier = make_tier(specs.front(), clock_).value();
+  EXPECT_FALSE(tier->reachable());
+  EXPECT_EQ(tier->capacity_bytes(), 0u);
+  EXPECT_EQ(code_of(tier->read(blob_id(1, 0))->take()), ErrorCode::kBusy);
+  server->set_fault({});
+  for (int i = 0; i < 600 && !tier->reachable(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  ASSERT_TRUE(tier->reachable());
+  EXPECT_TRUE(tier->write(blob_id(1, 0), blob_bytes(blob_id(1, 0), 10))->wait());
+}
+
+}  // namespace
+}  // namespace shale::testing
