@@ -238,6 +238,8 @@ class Cache {
   // Frees pool blocks by evicting what is kept for later requests until `blocks` are free; false when it cannot, or not
   // without keeping fewer than `left` of them.
   bool evict_until_free(std::uint32_t blocks, std::uint32_t left = 0);
+  // Evicts what only one sequence holds of these blocks beside the prefix cache: they are its own then.
+  void give_up(std::span<const PoolBlockId> blocks);
   // Blocks of the pool that evict_until_free could free: kept for later requests alone. And those that giving up
   // storing would add.
   std::uint32_t blocks_evictable() const;

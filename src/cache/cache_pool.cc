@@ -136,6 +136,8 @@ bool Cache::evict_until_free(std::uint32_t blocks, std::uint32_t left) {
   return state_->evict_until_free(blocks);
 }
 
+void Cache::give_up(std::span<const PoolBlockId> blocks) { state_->tree->give_up(blocks); }
+
 std::uint32_t Cache::State::blocks_evictable() const { return tree->evictable() + lossy.evictable(*tree); }
 std::uint32_t Cache::blocks_evictable() const { return state_->blocks_evictable(); }
 

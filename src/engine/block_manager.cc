@@ -116,4 +116,12 @@ bool BlockManager::give_up_one(std::uint32_t blocks) {
   return true;
 }
 
+void BlockManager::ensure_owned(const Sequence& sequence) {
+  const PagePool& pool = cache_.pool();
+  const std::uint32_t single = pool.pages_free() - pool.blocks_free() * pool.shape().pages_per_block();
+  const std::uint32_t pages = sequence.pages_to_own();
+  const std::uint32_t blocks = pool.shape().blocks_for_pages(pages - std::min(pages, single));
+  if (!cache_.evict_until_free(blocks)) cache_.give_up(sequence.shared_blocks());
+}
+
 }  // namespace shale

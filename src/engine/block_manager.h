@@ -45,6 +45,9 @@ class BlockManager {
   // Where prefixes are not enough: gives up one repetition, or storing one run, and evicts what only that held until
   // `blocks` are free. False when there is none.
   bool give_up_one(std::uint32_t blocks);
+  // Frees the pages that a sequence needs to own what is left to it (Sequence::own), from the prefix cache. If that is
+  // not enough, the prefix cache gives up what it shares with the sequence alone, which owns that where it lies.
+  void ensure_owned(const Sequence& sequence);
 
  private:
   std::uint32_t blocks_missing(const RequestState& run) const;

@@ -134,7 +134,8 @@ struct Engine::State {
   void cut_prompt(RequestState& run);
   void return_windows(RequestState& run);
   void keep_budgets(std::span<const BatchPart> parts, double step_seconds);
-  void in_budget(RequestState& run, const std::function<void()>& work);
+  bool pack_budget(RequestState& run);
+  void in_budget(RequestState& run, const std::function<void(const EnsureOwned&)>& work);
 
   // engine.cc
   void finish(RequestState& run, StopReason reason, std::optional<Error> error = std::nullopt);

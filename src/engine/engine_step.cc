@@ -37,7 +37,7 @@ class AsLoaded final : public StepHooks {
 // Room for `tokens` more, other runs' at last. False where the run is the one to preempt.
 bool Engine::State::reserve(RequestState& run, std::uint32_t tokens) {
   while (!blocks.append(run, tokens)) {
-    if (!preempt_one(run)) return false;
+    if (!pack_budget(run) && !preempt_one(run)) return false;
   }
   return true;
 }
@@ -230,8 +230,8 @@ void Engine::State::draw(RequestState& run, std::span<const float> logits) {
     run.retrieval = Retrieval();
     storing.prompt_done(run);
     rematch_waiting();
-    cut_prompt(run);
     return_windows(run);
+    cut_prompt(run);
   }
   if (stop) finish(run, *stop);
 }
@@ -239,7 +239,19 @@ void Engine::State::draw(RequestState& run, std::span<const float> logits) {
 // What the budget takes of the prompt computed so far.
 void Engine::State::cut_prompt(RequestState& run) {
   if (!run.budget) return;
-  in_budget(run, [&] { run.budget->chunk_done(run.sequence, !run.prefilling(), model.executor()); });
+  in_budget(run, [&](const EnsureOwned& ensure_owned) {
+    run.budget->chunk_done(run.sequence, !run.prefilling(), model.executor(), ensure_owned);
+  });
+}
+
+// What the run's holes and blocks that are also the prefix cache's keep from the pool; false where that is nothing.
+bool Engine::State::pack_budget(RequestState& run) {
+  bool freed = false;
+  if (!run.budget) return freed;
+  in_budget(run, [&](const EnsureOwned& ensure_owned) {
+    freed = run.budget->pack(run.sequence, model.executor(), ensure_owned);
+  });
+  return freed;
 }
 
 // Pages that lie behind a layer's sliding window return to the pool: no later query sees them, so the sequence stays
@@ -280,16 +292,18 @@ void Engine::State::keep_budgets(std::span<const BatchPart> parts, double step_s
   std::ranges::sort(due, std::greater(), fullness);
   const double begun_s = clock.now_s();
   for (RequestState* run : due) {
-    in_budget(*run, [&] { run->budget->work(run->sequence, model.executor()); });
+    in_budget(*run, [&](const EnsureOwned& ensure_owned) {
+      run->budget->work(run->sequence, model.executor(), ensure_owned);
+    });
     if (clock.now_s() - begun_s > step_seconds / 2) return;
   }
 }
 
 // Counts what the run's budget does in `work`.
-void Engine::State::in_budget(RequestState& run, const std::function<void()>& work) {
+void Engine::State::in_budget(RequestState& run, const std::function<void(const EnsureOwned&)>& work) {
   const KvBudgetStats before = run.budget->stats();
   const double start_s = clock.now_s();
-  work();
+  work([this](const Sequence& sequence) { blocks.ensure_owned(sequence); });
   stats.budget_seconds += clock.now_s() - start_s;
   stats.budgets += run.budget->stats() - before;
   run.response.budget = run.budget->stats();

@@ -153,7 +153,7 @@ void KvBudget::adopt(const LiveCapture& seen) {
   if (capture_) capture_ = std::make_unique<LiveCapture>(seen, capture_->wants_attention());
 }
 
-void KvBudget::chunk_done(Sequence& sequence, bool last, Executor& executor) {
+void KvBudget::chunk_done(Sequence& sequence, bool last, Executor& executor, const EnsureOwned& ensure_owned) {
   if (!last && options_.prefill == BudgetPrefill::kWhole) return;
   const bool over = resident_mean(sequence) > tokens_;
   // While it decodes, the kernel adds up what slots receive of a ragged sequence alone.
@@ -161,7 +161,7 @@ void KvBudget::chunk_done(Sequence& sequence, bool last, Executor& executor) {
   if (!over) return;
   part(sequence);
   evict_tokens(sequence, executor);
-  stats_.paging += sequence.own_scattered(executor);
+  own(sequence, executor, ensure_owned);
   compacted_ = 0;
   compact(sequence, Compaction::kRepack, tables(), executor);
 }
@@ -180,15 +180,17 @@ bool KvBudget::due(const Sequence& sequence) {
   return compacted_ < tables() || resident_mean(sequence) >= tokens_ + options_.interval;
 }
 
-void KvBudget::work(Sequence& sequence, Executor& executor) {
+void KvBudget::work(Sequence& sequence, Executor& executor, const EnsureOwned& ensure_owned) {
   part(sequence);
   if (whole_pages_) {
     note_pages(sequence, executor);
-    return evict_pages(sequence);
+    evict_pages(sequence);
+    return own(sequence, executor, ensure_owned);
   }
   // A quarter of the heads at a time, between decode steps that see their holes.
   if (compacted_ < tables()) return compact(sequence, options_.compaction, (tables() + 3) / 4, executor);
   evict_tokens(sequence, executor);
+  own(sequence, executor, ensure_owned);
   if (options_.compaction != Compaction::kNone && options_.interval > 1) compacted_ = 0;
 }
 
@@ -280,6 +282,23 @@ void KvBudget::evict_tokens(Sequence& sequence, Executor& executor) {
   ++stats_.evictions;
   newest_ = evicted_at_;
   evicted_at_ = sequence.length();
+}
+
+void KvBudget::own(Sequence& sequence, Executor& executor, const EnsureOwned& ensure_owned) {
+  if (!sequence.lossy() || sequence.pages_to_own() == 0) return;
+  if (ensure_owned) ensure_owned(sequence);
+  const PagingWork work = sequence.own(executor);
+  stats_.paging += work;
+  if (work.slots_copied > 0) std::ranges::fill(noted_, 0);  // other pages have these tokens now
+}
+
+bool KvBudget::pack(Sequence& sequence, Executor& executor, const EnsureOwned& ensure_owned) {
+  if (!sequence.ragged() || !sequence.lossy()) return false;
+  const std::uint64_t freed_before = stats_.paging.pages_freed;
+  own(sequence, executor, ensure_owned);
+  compacted_ = 0;
+  compact(sequence, Compaction::kRepack, tables(), executor);
+  return stats_.paging.pages_freed > freed_before;
 }
 
 void KvBudget::compact(Sequence& sequence, Compaction how, std::uint32_t count, Executor& executor) {

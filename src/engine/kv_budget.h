@@ -8,9 +8,14 @@
 //
 // Layers with a sliding window lose what lies behind it anyway (engine_step.cc) and are left to that. The scorer sees a
 // head's resident tokens in the order of their positions, as if there had never been others.
+//
+// What is left after a drop is the sequence's own, copied out of blocks that the prefix cache or other requests hold,
+// too: a head that keeps a token of such a block would keep all of it. So the cache may evict the prompt, and the
+// request holds its budget's worth of pages.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -57,6 +62,9 @@ struct KvBudgetStats {
   KvBudgetStats operator-(const KvBudgetStats& before) const;
 };
 
+// Frees pages for Sequence::own, or has others let go of what they share with the sequence. Null: takes what is free.
+using EnsureOwned = std::function<void(const Sequence&)>;
+
 // One request's. Not thread-safe.
 class KvBudget {
  public:
@@ -70,7 +78,7 @@ class KvBudget {
   const KvBudgetOptions& options() const { return options_; }
   // Tokens a head, once the prompt's share has been taken into account.
   std::uint32_t tokens() const { return tokens_; }
-  // Tokens that one head holds at most while decoding, on average over heads, half-empty pages included.
+  // Tokens that the pages of one head have room for at most while decoding, on average over heads.
   std::uint32_t decoding_max() const;
   // How many of the prompt's last tokens have to be computed, not fetched, for the scorer to see their queries; all of
   // them where it sums attention.
@@ -81,12 +89,14 @@ class KvBudget {
   void adopt(const LiveCapture& seen);
 
   // A chunk of the prompt was computed; `last`: its last one.
-  void chunk_done(Sequence& sequence, bool last, Executor& executor);
+  void chunk_done(Sequence& sequence, bool last, Executor& executor, const EnsureOwned& ensure_owned = nullptr);
   // A token was decoded. Whether the sequence is due to lose tokens, or has holes to be closed; it stays due until
   // `work` was called, which may be some steps later.
   bool due(const Sequence& sequence);
   // One bounded piece of that: an eviction, or the compaction of some heads.
-  void work(Sequence& sequence, Executor& executor);
+  void work(Sequence& sequence, Executor& executor, const EnsureOwned& ensure_owned = nullptr);
+  // Where the pool is full: owns what is left and packs it at once. Whether that gave any page back.
+  bool pack(Sequence& sequence, Executor& executor, const EnsureOwned& ensure_owned);
   const KvBudgetStats& stats() const { return stats_; }
   // Tokens that a head holds on average, as a share of the budget.
   double occupancy(const Sequence& sequence) const { return double{1} * resident_mean(sequence) / tokens_; }
@@ -104,6 +114,7 @@ class KvBudget {
   void note_pages(Sequence& sequence, Executor& executor);
   void evict_pages(Sequence& sequence);
   void evict_tokens(Sequence& sequence, Executor& executor);
+  void own(Sequence& sequence, Executor& executor, const EnsureOwned& ensure_owned);
   void compact(Sequence& sequence, Compaction how, std::uint32_t tables, Executor& executor);
 
   KvBudgetOptions options_;

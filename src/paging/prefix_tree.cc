@@ -90,6 +90,7 @@ struct PrefixTree::State {
   void release(PoolBlockId block);
   void remove(NodeId leaf);
   std::uint32_t count_evictable(std::span<const PoolBlockId> given_back = {}) const;
+  void evict(NodeId leaf);
   void visit(std::span<const NodeId> path, std::size_t inserted_from);
 };
 
@@ -177,6 +178,12 @@ void PrefixTree::State::remove(NodeId leaf) {
   node = {};
   unused.push_back(leaf);
   policy->evicted(leaf, parent, parent != kNoNode && nodes[parent].children.empty());
+}
+
+void PrefixTree::State::evict(NodeId leaf) {
+  if (nodes[leaf].name != 0 && told_evicted) told_evicted(nodes[leaf].name);
+  remove(leaf);
+  ++evictions;
 }
 
 void PrefixTree::State::visit(std::span<const NodeId> path, std::size_t inserted_from) {
@@ -277,15 +284,30 @@ bool PrefixTree::evict_until_free(std::uint32_t blocks, double before_s) {
     const NodeId leaf = s.policy->victim();
     if (leaf == kNoNode || s.nodes[leaf].visited_s >= before_s) break;
     if (s.alone(s.nodes[leaf].block)) {
-      if (s.nodes[leaf].name != 0 && s.told_evicted) s.told_evicted(s.nodes[leaf].name);
-      s.remove(leaf);
-      ++s.evictions;
+      s.evict(leaf);
     } else {
       s.policy->pass_over(leaf);
     }
   }
   s.policy->reconsider();
   return s.pool.blocks_free() >= blocks;
+}
+
+void PrefixTree::give_up(std::span<const PoolBlockId> blocks) {
+  State& s = *state_;
+  std::vector<bool> given(s.holders.size());
+  for (const PoolBlockId block : blocks) given[block] = true;
+  const auto goes = [&](const Node& node) {
+    return node.tokens && node.children.empty() && given[node.block] &&
+           s.pool.references(node.block) == s.holders[node.block] + 1;
+  };
+  for (NodeId id = 0; id < s.nodes.size(); ++id) {
+    for (NodeId node = id; node != kNoNode && goes(s.nodes[node]);) {
+      const NodeId parent = s.nodes[node].parent;
+      s.evict(node);
+      node = parent;
+    }
+  }
 }
 
 void PrefixTree::on_evicted(std::function<void(std::uint64_t)> told) { state_->told_evicted = std::move(told); }

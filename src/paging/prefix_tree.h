@@ -50,12 +50,15 @@ class PrefixTree {
   // kInvalidArgument, changing nothing, for a lossy sequence or one that diverges earlier.
   Status insert(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible = kAllTokens,
                 std::string_view salt = {}, std::span<const std::uint64_t> names = {});
-  // Told the name of every page with one that evict_until_free() evicts; must not call the tree.
+  // Told the name of every page with one that is evicted; must not call the tree.
   void on_evicted(std::function<void(std::uint64_t name)> told);
   // Evicts leaves by the policy until the pool has `blocks` free blocks; false when it has not and no leaf is left
   // whose block only the tree holds. Blocks that sequences still hold would not become free, so their nodes are passed
   // over. Ends before a leaf that was visited at or after `before_s`.
   bool evict_until_free(std::uint32_t blocks, double before_s = std::numeric_limits<double>::infinity());
+  // Evicts the nodes of these blocks that only one sequence holds beside the tree, so that it holds them alone. Not
+  // those before a node that stays.
+  void give_up(std::span<const PoolBlockId> blocks);
   // Forgets everything; blocks that sequences hold live on with them. Not counted as evictions.
   void clear();
 

@@ -25,7 +25,8 @@ struct HeadTable {
   std::uint32_t pages_gone = 0;  // of an exact sequence: that left the table at its front, behind a window
 };
 
-// What dropping tokens and compacting did, over all tables it looked at.
+// What dropping tokens, owning and compacting did, over all tables it looked at. Freed are pages that returned to the
+// pool, and those of blocks that only others hold from then on; what was taken for it is subtracted.
 struct PagingWork {
   std::uint64_t tokens_dropped = 0, slots_copied = 0, pages_freed = 0;
   PagingWork& operator+=(const PagingWork& other);
@@ -114,9 +115,14 @@ class Sequence {
   // whose last token goes leaves the table, and returns to the pool unless others hold it. Makes the sequence lossy,
   // unless nobody would see the tokens anyway.
   PagingWork drop(std::span<const std::vector<std::uint32_t>> slots, bool visible = true);
-  // Copies the shared pages of tables with holes to pages of its own, in the same places, so that those can be
-  // compacted and the others may let theirs go. Does nothing where the pool has no room for it.
-  PagingWork own_scattered(Executor& executor);
+  // The blocks of which somebody else holds pages, too, when this was last looked at: by `part`, `drop` or `own`.
+  std::span<const PoolBlockId> shared_blocks() const { return std::span(blocks_).first(ragged_ ? blocks_.size() : 0); }
+  // The free pages that `own` copies into; 0 where nobody else holds any page of a ragged sequence.
+  std::uint32_t pages_to_own() const;
+  // Makes a ragged lossy sequence the owner of what is left to it: its tokens in pages that others hold, too, are
+  // copied, packed, into fresh pages, and those let go. Where the pool has no room for that, only what others have let
+  // go of since is owned, where it lies.
+  PagingWork own(Executor& executor);
   // Closes the holes of some tables (layer · kv_heads + head), on the executor's threads. Tokens at and after position
   // `newest` are the newest round (for hole_fill).
   PagingWork compact(Compaction how, std::uint32_t newest, std::span<const std::uint32_t> tables, Executor& executor);
@@ -153,8 +159,11 @@ class Sequence {
   void truncate_pages(std::uint32_t length);
   // Whether nobody else holds the page.
   bool owns(PageId page) const;
-  void release(PageId page);
-  void split_own_blocks();
+  // Lets go of a page, or of the pages of blocks that are not shared any more and that no table has. The pages freed.
+  std::uint32_t release(PageId page);
+  std::uint32_t split_own_blocks();
+  std::uint32_t pages_to_own(const Table& table) const;
+  Table owned(const Table& table, std::span<const PageId> fresh) const;
   void copy_slots(Table& table, const SlotCopy& copy);
   Status check_table(std::uint32_t index) const;
   Status check_blocks() const;

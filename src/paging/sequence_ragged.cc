@@ -63,20 +63,26 @@ bool Sequence::owns(PageId page) const {
   return pool_->is_split(pool_->block_of(page)) && pool_->page_references(page) == 1;
 }
 
-void Sequence::release(PageId page) {
+std::uint32_t Sequence::release(PageId page) {
+  const std::uint32_t free_before = pool_->pages_free();
   const PoolBlockId block = pool_->block_of(page);
-  if (pool_->is_split(block)) return pool_->release_page(page);
+  if (pool_->is_split(block)) {
+    pool_->release_page(page);
+    return pool_->pages_free() - free_before;
+  }
   const auto held = std::ranges::find(blocks_, block);
   assert(held != blocks_.end());
   const auto in_use = pages_in_use_.begin() + (held - blocks_.begin());
-  if (--*in_use > 0) return;
+  if (--*in_use > 0) return 0;
   pool_->release_block(block);
   blocks_.erase(held);
   pages_in_use_.erase(in_use);
+  return pool_->shape().pages_per_block();
 }
 
 // Blocks that nobody else holds any more become single pages; of those the ones that were dropped here return.
-void Sequence::split_own_blocks() {
+std::uint32_t Sequence::split_own_blocks() {
+  const std::uint32_t free_before = pool_->pages_free();
   std::size_t kept = 0;
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
     const PoolBlockId block = blocks_[b];
@@ -94,6 +100,7 @@ void Sequence::split_own_blocks() {
   }
   blocks_.resize(kept);
   pages_in_use_.resize(kept);
+  return pool_->pages_free() - free_before;
 }
 
 void Sequence::part() {
@@ -194,7 +201,7 @@ void Sequence::truncate_pages(std::uint32_t length) {
 
 PagingWork Sequence::drop(std::span<const std::vector<std::uint32_t>> slots, bool visible) {
   assert(ragged_ && slots.size() == tables_.size());
-  const std::uint32_t block_size = pool_->shape().block_size, free_before = pool_->pages_free();
+  const std::uint32_t block_size = pool_->shape().block_size;
   PagingWork work;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     if (slots[i].empty()) continue;
@@ -206,11 +213,10 @@ PagingWork Sequence::drop(std::span<const std::vector<std::uint32_t>> slots, boo
       live[slot / block_size] &= ~(std::uint64_t{1} << slot % block_size);
     }
     work.tokens_dropped += slots[i].size();
-    for (const PageId page : sweep(table, live, block_size)) release(page);
+    for (const PageId page : sweep(table, live, block_size)) work.pages_freed += release(page);
   }
   lossy_ = lossy_ || (visible && work.tokens_dropped > 0);
-  split_own_blocks();
-  work.pages_freed = pool_->pages_free() - free_before;
+  work.pages_freed += split_own_blocks();
   return work;
 }
 
@@ -222,32 +228,96 @@ void Sequence::copy_slots(Table& table, const SlotCopy& copy) {
   std::memmove(&table.notes[copy.to], &table.notes[copy.from], copy.count * sizeof(float));
 }
 
-PagingWork Sequence::own_scattered(Executor& executor) {
+// Those of every row of pages that others hold are packed by themselves, so that the table's order stays.
+std::uint32_t Sequence::pages_to_own(const Table& table) const {
+  const PageShape& shape = pool_->shape();
+  std::uint32_t pages = 0, tokens = 0;
+  for (const PageSlot& slot : table.pages) {
+    if (owns(slot.page)) {
+      pages += shape.pages_for(std::exchange(tokens, 0u));
+    } else {
+      tokens += slot.tokens();
+    }
+  }
+  return pages + shape.pages_for(tokens);
+}
+
+std::uint32_t Sequence::pages_to_own() const {
   assert(ragged_);
-  std::vector<std::vector<PageId>> fresh(tables_.size()), scattered(tables_.size());
+  std::uint32_t pages = 0;
+  for (const Table& table : tables_) pages += pages_to_own(table);
+  return pages;
+}
+
+// The table with the tokens of others' pages copied into fresh ones, pages_to_own() of them.
+Sequence::Table Sequence::owned(const Table& table, std::span<const PageId> fresh) const {
+  const std::uint32_t block_size = pool_->shape().block_size;
+  Table own;
+  const auto add_page = [&](const PageSlot& slot) {
+    own.pages.push_back(slot);
+    own.positions.resize(own.pages.size() * block_size);
+    own.notes.resize(own.positions.size());
+  };
+  const auto copy_numbers = [&](std::size_t from, std::size_t to, std::uint32_t count) {
+    std::copy_n(&table.positions[from], count, &own.positions[to]);
+    std::copy_n(&table.notes[from], count, &own.notes[to]);
+  };
+  std::uint32_t room = 0;  // of the last page, for what comes next
+  for (std::size_t p = 0; p < table.pages.size(); ++p) {
+    const PageSlot& slot = table.pages[p];
+    if (owns(slot.page)) {
+      room = 0;
+      add_page(slot);
+      copy_numbers(p * block_size, (own.pages.size() - 1) * block_size, block_size);
+      own.slots += slot.count;
+      own.holes += slot.count - slot.tokens();
+      continue;
+    }
+    for (std::uint64_t live = slot.live(); live != 0;) {
+      if (room == 0) {
+        add_page({fresh.front(), 0, 0});
+        fresh = fresh.subspan(1);
+        room = block_size;
+      }
+      const auto first = static_cast<std::uint32_t>(std::countr_zero(live));
+      const auto row = static_cast<std::uint32_t>(std::countr_one(live >> first));
+      const std::uint32_t count = std::min(row, room);
+      PageSlot& last = own.pages.back();
+      pool_->copy_tokens(slot.page, first, last.page, last.count, count);
+      copy_numbers(p * block_size + first, (own.pages.size() - 1) * block_size + last.count, count);
+      last.count += count;
+      own.slots += count;
+      room -= count;
+      live &= first + count == 64 ? 0 : ~std::uint64_t{0} << (first + count);
+    }
+  }
+  return own;
+}
+
+PagingWork Sequence::own(Executor& executor) {
+  assert(ragged_ && lossy_);
+  PagingWork work{.pages_freed = split_own_blocks()};
+  const std::uint32_t needed = pages_to_own();
+  if (needed == 0 || needed > pool_->pages_free()) return work;
+  std::vector<std::vector<PageId>> fresh(tables_.size()), shared(tables_.size());
   for (std::size_t i = 0; i < tables_.size(); ++i) {
+    fresh[i].resize(pages_to_own(tables_[i]));
+    std::ranges::generate(fresh[i], [this] { return *pool_->allocate_page(); });
     for (const PageSlot& slot : tables_[i].pages) {
-      if (tables_[i].holes > 0 && !owns(slot.page)) scattered[i].push_back(slot.page);
+      if (owns(slot.page)) continue;
+      work.slots_copied += slot.tokens();
+      if (pool_->is_split(pool_->block_of(slot.page))) shared[i].push_back(slot.page);
     }
   }
-  const auto count = [](std::size_t sum, const auto& each) { return sum + each.size(); };
-  if (std::accumulate(scattered.begin(), scattered.end(), std::size_t{0}, count) > pool_->pages_free()) return {};
-  for (std::size_t i = 0; i < tables_.size(); ++i) {
-    for (std::size_t p = 0; p < scattered[i].size(); ++p) fresh[i].push_back(*pool_->allocate_page());
+  executor.parallel_for(tables_.size(), [&](std::size_t i) { tables_[i] = owned(tables_[i], fresh[i]); });
+  for (const auto& pages : shared) {
+    for (const PageId page : pages) pool_->release_page(page);
   }
-  PagingWork work;
-  executor.parallel_for(tables_.size(), [&](std::size_t i) {
-    auto page = fresh[i].begin();
-    for (PageSlot& slot : tables_[i].pages) {
-      if (page == fresh[i].end() || owns(slot.page)) continue;
-      pool_->copy_page(slot.page, *page);
-      slot.page = *page++;
-    }
-  });
-  for (const auto& each : scattered) {
-    for (const PageId page : each) release(page);
-    work.slots_copied += each.size() * pool_->shape().block_size;
-  }
+  const std::uint64_t let_go = blocks_.size() * std::uint64_t{pool_->shape().pages_per_block()};
+  work.pages_freed += let_go - std::min<std::uint64_t>(let_go, needed);
+  pool_->release_blocks(blocks_);
+  blocks_.clear();
+  pages_in_use_.clear();
   return work;
 }
 
@@ -255,7 +325,7 @@ PagingWork Sequence::compact(Compaction how, std::uint32_t newest, std::span<con
                              Executor& executor) {
   assert(ragged_);
   if (how == Compaction::kNone) return {};
-  const std::uint32_t block_size = pool_->shape().block_size, free_before = pool_->pages_free();
+  const std::uint32_t block_size = pool_->shape().block_size;
   std::vector<std::vector<PageId>> emptied(tables.size());
   std::vector<std::uint32_t> copied(tables.size());
   executor.parallel_for(tables.size(), [&](std::size_t i) {
@@ -274,10 +344,9 @@ PagingWork Sequence::compact(Compaction how, std::uint32_t newest, std::span<con
   });
   PagingWork work;
   for (std::size_t i = 0; i < tables.size(); ++i) {
-    for (const PageId page : emptied[i]) release(page);
+    for (const PageId page : emptied[i]) work.pages_freed += release(page);
     work.slots_copied += copied[i];
   }
-  work.pages_freed = pool_->pages_free() - free_before;
   return work;
 }
 

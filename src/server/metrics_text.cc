@@ -113,8 +113,9 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.counter("shale_kv_budget_tokens_dropped_total", budgets.paging.tokens_dropped,
              "Tokens of a head that were dropped.");
   to.counter("shale_kv_budget_slots_copied_total", budgets.paging.slots_copied,
-             "Tokens of a head that compaction moved.");
-  to.counter("shale_kv_budget_pages_freed_total", budgets.paging.pages_freed, "Pages that KV budgets gave back.");
+             "Tokens of a head that were moved or copied.");
+  to.counter("shale_kv_budget_pages_freed_total", budgets.paging.pages_freed,
+             "Pages that KV budgets let go, less those that copies took.");
   to.gauge("shale_kv_budget_occupancy", occupancy.budget, "Share of their KV budgets that requests hold now.");
   to.seconds("shale_kv_budget_seconds_total", engine.budget_seconds, "Seconds spent dropping and compacting.");
 }

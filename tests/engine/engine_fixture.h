@@ -100,13 +100,14 @@ class EngineTest : public ::testing::Test {
     return request;
   }
 
-  // A prompt without a context, of which nothing is kept. Its answer is as long as it may be.
-  static Request generate(std::uint32_t seed, std::size_t prompt, std::uint32_t tokens) {
+  // A prompt without a context, of which nothing is kept, unless the pool keeps prefixes as a server's does. Its answer
+  // is as long as it may be.
+  static Request generate(std::uint32_t seed, std::size_t prompt, std::uint32_t tokens, bool insert_prefix = false) {
     Request request;
     request.spans.push_back({.tokens = random_tokens(prompt, 256, seed), .store = false, .label = ""});
     request.max_tokens = tokens;
     request.ignore_end = true;
-    request.insert_prefix = false;
+    request.insert_prefix = insert_prefix;
     return request;
   }
 

@@ -4,68 +4,56 @@
 #include <random>
 #include <vector>
 
-#include "engine/engine_fixture.h"
+#include "engine/kv_budget_fixture.h"
 
 namespace shale {
 namespace {
 
 using testing::EngineTest;
+using testing::kBudgetMethods;
+using testing::KvBudgetTest;
 
-constexpr const char* kMethods[] = {"paged_eviction", "streaming",    "knorm", "keydiff", "vk_ratio", "h2o",
-                                    "tova",           "snapkv",       "rkv",   "impress", "random",   "adakv:snapkv",
-                                    "adakv:keydiff",  "pyramid:knorm"};
-
-class KvBudgetTest : public EngineTest {
+// Without a prefix cache, and with one that has filled the pool, as a server's has after a while.
+class KvBudgetMemoryTest : public KvBudgetTest, public ::testing::WithParamInterface<bool> {
  protected:
-  static Request generate(std::size_t prompt, std::uint32_t tokens, std::optional<KvBudgetOptions> budget) {
-    Request request = EngineTest::generate(77, prompt, tokens);
+  Request generate(std::size_t prompt, std::uint32_t tokens, std::optional<KvBudgetOptions> budget) {
+    Request request = EngineTest::generate(seed_, prompt, tokens, GetParam());
     request.budget = std::move(budget);
     return request;
   }
 
-  // Blocks' worth of pages in use, the most while the requests run and while each has drawn a token.
-  struct Use {
-    std::uint32_t most = 0, most_decoding = 0;
-    std::vector<Response> responses;
-  };
-  Use run(std::vector<Request> requests) {
-    Use use;
-    const std::uint32_t pages_per_block = pool_->shape().pages_per_block();
-    std::uint32_t started = 0;
-    for (Request& request : requests) {
-      request.on_text = [&started, first = true](std::string_view) mutable { started += std::exchange(first, false); };
-      const auto id = engine_->submit(request);
-      EXPECT_TRUE(id) << id.error().message;
+  // Prompts are others' from now on.
+  void begin() {
+    ++seed_;
+    if (!GetParam()) return;
+    if (pool_->blocks_total() != 40) open(40);
+    for (std::uint32_t other = 1000; pool_->blocks_free() > 1; ++other) {
+      ASSERT_FALSE(engine_->run(EngineTest::generate(100 * seed_ + other, 100, 1, true)).error);
     }
-    while (use.responses.size() < requests.size()) {
-      const bool decoding = started == requests.size();
-      engine_->run_once();
-      const std::uint32_t pages = pool_->blocks_total() * pages_per_block - pool_->pages_free();
-      const std::uint32_t blocks = (pages + pages_per_block - 1) / pages_per_block;
-      use.most = std::max(use.most, blocks);
-      if (decoding) use.most_decoding = std::max(use.most_decoding, blocks);
-      for (Response& response : engine_->finished()) use.responses.push_back(std::move(response));
-      const Status sound = pool_->check_integrity();
-      EXPECT_TRUE(sound) << sound.error().message;
-    }
-    return use;
   }
-};
 
-TEST_F(KvBudgetTest, ABudgetNeverReachedChangesNothing) {
+ private:
+  std::uint32_t seed_ = 77;
+};
+INSTANTIATE_TEST_SUITE_P(PrefixCache, KvBudgetMemoryTest, ::testing::Bool(),
+                         [](const auto& each) { return each.param ? "on" : "off"; });
+
+TEST_P(KvBudgetMemoryTest, ABudgetNeverReachedChangesNothing) {
+  begin();
   const Response full = engine_->run(generate(100, 20, std::nullopt));
-  for (const char* method : kMethods) {
+  for (const char* method : kBudgetMethods) {
     const Response same = engine_->run(generate(100, 20, KvBudgetOptions{.tokens = 160, .method = method}));
     ASSERT_FALSE(same.error) << method << ": " << same.error->message;
     EXPECT_EQ(same.tokens, full.tokens) << method;
     EXPECT_FALSE(same.lossy) << method;
   }
-  EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total());
+  expect_all_back("at the end");
 }
 
 // Eight times the budget is generated: pages in use stay flat, and all of them come back.
-TEST_F(KvBudgetTest, PagesStayFlatAndComeBack) {
-  for (const char* method : kMethods) {
+TEST_P(KvBudgetMemoryTest, PagesStayFlatAndComeBack) {
+  for (const char* method : kBudgetMethods) {
+    begin();
     KvBudgetOptions budget{.tokens = 48, .method = method};
     budget.interval = 32;
     const Use use = run({generate(200, 384, budget)});
@@ -77,23 +65,36 @@ TEST_F(KvBudgetTest, PagesStayFlatAndComeBack) {
     EXPECT_LE(use.most, 14u) << method;  // 200 tokens in pages of 16, and the first decoded
     // The budget, an interval, an open page a head; a head may keep more than its share where the budget varies.
     EXPECT_LE(use.most_decoding, (48u + 32u) / 16 + 2) << method;
-    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total()) << method;
+    expect_all_back(method);
   }
 }
 
-TEST_F(KvBudgetTest, HoleFillingKeepsPagesFlat) {
+// What is dropped while it decodes is of the prompt, too.
+TEST_P(KvBudgetMemoryTest, PagesOfAPromptWithinTheBudgetStayFlat) {
+  for (const char* method : kBudgetMethods) {
+    begin();
+    const Use use = run({generate(96, 384, KvBudgetOptions{.tokens = 96, .method = method, .interval = 32})});
+    ASSERT_FALSE(use.responses[0].error) << method << ": " << use.responses[0].error->message;
+    EXPECT_LE(use.most_decoding, (96u + 32u) / 16 + 2) << method;
+    expect_all_back(method);
+  }
+}
+
+TEST_P(KvBudgetMemoryTest, HoleFillingKeepsPagesFlat) {
   for (const char* method : {"random", "knorm", "snapkv", "adakv:keydiff"}) {
+    begin();
     KvBudgetOptions budget{.tokens = 48, .method = method, .interval = 32, .compaction = Compaction::kHoleFill};
     const Use use = run({generate(200, 384, budget)});
     ASSERT_FALSE(use.responses[0].error) << method << ": " << use.responses[0].error->message;
     EXPECT_LE(use.most_decoding, (48u + 32u) / 16 + 2) << method;
-    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total()) << method;
+    expect_all_back(method);
   }
 }
 
 // Those who fill pages in the same steps all stay inside their budgets.
-TEST_F(KvBudgetTest, ManyInLockstepStayFlat) {
+TEST_P(KvBudgetMemoryTest, ManyInLockstepStayFlat) {
   for (const char* method : {"paged_eviction", "streaming", "adakv:knorm"}) {
+    begin();
     std::vector<Request> requests;
     for (int i = 0; i < 4; ++i) {
       requests.push_back(generate(96, 400, KvBudgetOptions{.tokens = 48, .method = method, .interval = 16}));
@@ -101,21 +102,23 @@ TEST_F(KvBudgetTest, ManyInLockstepStayFlat) {
     const Use use = run(requests);
     for (const Response& response : use.responses) EXPECT_FALSE(response.error);
     EXPECT_LE(use.most_decoding, 4 * ((48u + 16u) / 16 + 3)) << method;
-    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total()) << method;
+    expect_all_back(method);
   }
 }
 
-TEST_F(KvBudgetTest, ChunksAreCutAsTheyCome) {
-  for (const char* method : kMethods) {
+TEST_P(KvBudgetMemoryTest, ChunksAreCutAsTheyCome) {
+  for (const char* method : kBudgetMethods) {
+    begin();
     KvBudgetOptions budget{.tokens = 64, .method = method, .prefill = BudgetPrefill::kChunked};
     const Use use = run({generate(450, 16, budget)});
     ASSERT_FALSE(use.responses[0].error) << method << ": " << use.responses[0].error->message;
     EXPECT_LE(use.most, (64u + 128u) / 16 + 2) << method;  // chunks of 128; 450 tokens are 29 blocks
-    EXPECT_EQ(pool_->blocks_free(), pool_->blocks_total()) << method;
+    expect_all_back(method);
   }
 }
 
-TEST_F(KvBudgetTest, OneTokenAStepReturnsPagesOnlyWhenEmpty) {
+TEST_P(KvBudgetMemoryTest, OneTokenAStepReturnsPagesOnlyWhenEmpty) {
+  begin();
   KvBudgetOptions budget{.tokens = 32, .method = "streaming", .interval = 1};
   const Use use = run({generate(100, 200, budget)});
   ASSERT_FALSE(use.responses[0].error);
@@ -141,7 +144,7 @@ TEST_F(KvBudgetTest, CompactionDoesNotChangeTheAnswer) {
 
 TEST_F(KvBudgetTest, OthersSeeNothingOfWhatIsDropped) {
   const Response alone = engine_->run(ask(5, 200, 1));
-  for (const char* method : kMethods) {
+  for (const char* method : kBudgetMethods) {
     Request compressed = ask(5, 200, 2);
     compressed.budget = KvBudgetOptions{.tokens = 48, .method = method};
     compressed.max_tokens = 60;
@@ -193,7 +196,16 @@ TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
     }
   };
   append(200);
-  const Sequence reader = sequence.fork();  // 13 of 20 blocks: too little is left to copy what is scattered
+  const Sequence reader = sequence.fork();
+  std::vector<PageId> taken;  // all that are free while it drops: nothing can be copied
+  const auto take = [&] {
+    while (const auto page = pool_->allocate_page()) taken.push_back(*page);
+  };
+  const auto give_back = [&] {
+    for (const PageId page : taken) pool_->release_page(page);
+    taken.clear();
+  };
+  take();
   const auto budget =
       KvBudget::create({.tokens = 32, .keep_newest_page = true}, model_->info(), shape.block_size, 200, {}, nullptr)
           .value();
@@ -203,7 +215,9 @@ TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
   std::uint32_t evictions = 0;
   bool differ = false;
   for (int i = 0; i < 100; ++i) {
+    give_back();
     append(1);
+    take();
     if (!budget->due(sequence)) continue;
     std::vector<std::vector<PageId>> expected(shape.pages_per_block());
     for (std::uint32_t table = 0; table < expected.size(); ++table) {
@@ -230,6 +244,7 @@ TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
   EXPECT_GE(evictions, 5u);
   EXPECT_TRUE(differ);
   EXPECT_TRUE(sequence.check_integrity());
+  give_back();
 }
 
 // After the prompt as after every eviction each layer keeps what pyramid gives it in a context of that length.
@@ -300,7 +315,7 @@ TEST_F(KvBudgetTest, RunsEveryScorerThatItTakes) {
   for (const std::string_view name : scorer_names()) {
     const auto made =
         KvBudget::create({.tokens = 64, .method = std::string(name)}, model_->info(), 16, 50, {}, nullptr);
-    const bool run = std::ranges::find(kMethods, name) != std::end(kMethods);
+    const bool run = std::ranges::find(kBudgetMethods, name) != std::end(kBudgetMethods);
     EXPECT_EQ(made.has_value(), run) << name << " runs in no test, or is refused";
   }
 }

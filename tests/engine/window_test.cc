@@ -122,6 +122,18 @@ TEST_F(WindowTest, FullLayersAreEvictedOnlyByName) {
   }
 }
 
+// What a layer with a window has behind it is not copied: the rest has room beside the prompt in the prefix cache.
+TEST_F(WindowTest, ABudgetOwnsOnlyWhatWindowsShow) {
+  open(28);
+  Request request = EngineTest::generate(7, 320, 40, true);
+  request.budget = KvBudgetOptions{.tokens = 64, .method = "knorm", .full_layers = true};
+  const Response response = engine_->run(request);
+  ASSERT_FALSE(response.error) << response.error->message;
+  EXPECT_TRUE(response.lossy);
+  EXPECT_EQ(cache_->pool_prefix(request.spans[0].tokens), 320u);
+  EXPECT_EQ(pool_->blocks_free() + cache_->blocks_evictable(), pool_->blocks_total());
+}
+
 // Layers with a window answer as they would beside full layers that lose nothing.
 TEST_F(WindowTest, AFullLayersBudgetNeverReachedChangesNothing) {
   Request request = generate(false);

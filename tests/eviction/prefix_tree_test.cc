@@ -68,7 +68,7 @@ TEST_P(PrefixTreeWithPolicy, AgreesWithANaiveModel) {
   std::vector<Request> requests;
   std::uint32_t reused = 0, refused = 0;
   for (int step = 0; step < 4000; ++step) {
-    switch (random() % 8) {
+    switch (random() % 9) {
       case 0:
       case 1:
       case 2:
@@ -103,6 +103,12 @@ TEST_P(PrefixTreeWithPolicy, AgreesWithANaiveModel) {
         if (const std::uint32_t wanted = static_cast<std::uint32_t>(random() % (kPoolBlocks / 2));
             tree_.evict_until_free(wanted)) {
           ASSERT_GE(pool_->blocks_free(), wanted);
+        }
+        break;
+      case 8:
+        if (!requests.empty() && random() % 10 == 0) {
+          const Sequence& sequence = requests[random() % requests.size()].sequence.sequence();
+          tree_.give_up(sequence.blocks(sequence.length()));
         }
         break;
     }

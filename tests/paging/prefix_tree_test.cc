@@ -279,6 +279,35 @@ TEST_F(PrefixTreeTest, EvictsLeafByLeafButNotFromSequences) {
   check();
 }
 
+TEST_F(PrefixTreeTest, GivesUpWhatOneSequenceAloneHoldsBesideIt) {
+  const auto ids = tokens(0, 32), branch = [&] {
+    auto other = ids;
+    other[28] = -1;
+    return other;
+  }();
+  serve(ids);
+  serve(branch);
+  Sequence holder(*pool_), other(*pool_);
+  tree_.adopt(ids, holder);
+  tree_.adopt(tokens(0, 16), other);
+  ASSERT_TRUE(tree_.insert(ids, holder, kAllTokens, "salt"));
+  const auto blocks = holder.blocks(32);
+  tree_.give_up(blocks);
+  check();
+  EXPECT_EQ(tree_.match(ids, "salt"), 16) << "two blocks are another's, too";
+  EXPECT_EQ(tree_.match(branch), 32) << "nobody holds its end, which keeps all before it";
+  EXPECT_EQ(tree_.match(ids), 28) << "the branch has as much of the last block";
+  EXPECT_EQ(pool_->references(blocks[3]), 1);
+  EXPECT_TRUE(tree_.evict_until_free(pool_->blocks_free() + 1)) << "the branch";
+  other.clear();
+  tree_.give_up(blocks);
+  check();
+  EXPECT_EQ(tree_.nodes(), 0);
+  EXPECT_EQ(tree_.evictions(), 9);
+  for (const PoolBlockId block : blocks) EXPECT_EQ(pool_->references(block), 1);
+  EXPECT_TRUE(holder.check_integrity());
+}
+
 TEST_F(PrefixTreeTest, ClearForgetsButSequencesKeep) {
   serve(tokens(0, 32));
   Sequence holder(*pool_);
