@@ -115,6 +115,12 @@ Engine::State::Wanted Engine::State::wanted(const RequestState& run) const {
     const std::uint32_t computed = run.budget->computed_min(prompt);
     // The last token of what is asked for is never fetched.
     wanted.tokens = wanted.tokens.first(computed < prompt ? prompt - computed + 1 : 0);
+    // A prompt that is cut chunk by chunk may be longer than the pool. What is found is held whole before the first
+    // cut.
+    const bool chunked = run.budget->options().prefill == BudgetPrefill::kChunked;
+    if (chunked && cache.pool().shape().pages_for(prompt) >= cache.pool().blocks_total()) {
+      wanted.tokens = wanted.tokens.first(std::min<std::size_t>(run.budget->tokens(), wanted.tokens.size()));
+    }
   }
   return wanted;
 }

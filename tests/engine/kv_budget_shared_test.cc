@@ -136,6 +136,16 @@ TEST_F(SharedBudgetTest, ChunksAfterAPrefixThatIsFoundAreCutAsTheyCome) {
   }
 }
 
+TEST_F(SharedBudgetTest, APrefixThatIsFoundLeavesRoomForChunksWhereThePromptDoesNotFit) {
+  for (const char* method : kBudgetMethods) {
+    open(24);
+    ASSERT_FALSE(engine_->run(shared(5, 300, 1, std::nullopt)).error);
+    const Response response = engine_->run(longer(method));
+    EXPECT_FALSE(response.error) << method << ": " << response.error->message;
+    expect_all_back(method);
+  }
+}
+
 TEST_F(SharedBudgetTest, PagesFreedAreThoseThatAreHeldNoMore) {
   for (const char* method : {"knorm", "streaming", "adakv:keydiff"}) {
     open(40);
