@@ -278,9 +278,9 @@ void KvBudget::evict_tokens(Sequence& sequence, Executor& executor) {
       if (!kept[i * most + t]) dropped[tables_[i]].push_back(slots[i][t]);
     }
   }
+  newest_ = sequence.length() - (resident_mean(sequence) - tokens_);
   stats_.paging += sequence.drop(dropped);
   ++stats_.evictions;
-  newest_ = evicted_at_;
   evicted_at_ = sequence.length();
 }
 

@@ -130,7 +130,7 @@ class KvBudget {
   std::unique_ptr<LiveCapture> capture_;
 
   std::uint32_t evicted_at_ = 0;    // length when tokens were last dropped
-  std::uint32_t newest_ = 0;        // length when they were dropped before
+  std::uint32_t newest_ = 0;        // position from which on tokens were beyond the budget then
   std::uint32_t compacted_ = 0;     // of tables_, in this round; all of them when there is nothing to close
   std::vector<std::size_t> noted_;  // paged_eviction: of each table the pages whose tokens' ‖v‖/‖k‖ are noted
   bool page_filled_ = false;        // and the newest was filled beyond the budget

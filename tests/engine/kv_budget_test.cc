@@ -175,27 +175,48 @@ double mean_ratio(const PagePool& pool, const PageSlot& slot) {
   return sum / slot.tokens();
 }
 
+// Appends tokens whose keys and values are random.
+void append(Sequence& sequence, std::uint32_t count, std::mt19937& random) {
+  PagePool& pool = sequence.pool();
+  const PageShape& shape = pool.shape();
+  std::lognormal_distribution<float> number;
+  ASSERT_TRUE(sequence.append(count));
+  for (std::uint32_t i = 0; i < shape.pages_per_block() * count; ++i) {
+    const std::uint32_t table = i / count;
+    const auto place = sequence.appended(table / shape.kv_heads, table % shape.kv_heads, i % count, count);
+    const MutablePageView page = pool.host_view().writable_page(place.page);
+    for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
+      page.keys[c * shape.block_size + place.slot] = to_half(number(random));
+      page.values[place.slot * shape.head_dim + c] = to_half(number(random));
+    }
+  }
+}
+
+// The newest tokens fill holes from the first round on, also of a prompt that the budget holds whole.
+TEST_F(KvBudgetTest, HoleFillClosesTheHolesOfTheFirstRound) {
+  std::mt19937 random(3);
+  Sequence sequence(*pool_);
+  append(sequence, 40, random);
+  const KvBudgetOptions options{.tokens = 48, .method = "knorm", .interval = 32, .compaction = Compaction::kHoleFill};
+  const auto budget = KvBudget::create(options, model_->info(), pool_->shape().block_size, 40, {}, nullptr).value();
+  budget->chunk_done(sequence, true, model_->executor());
+  while (budget->stats().compactions == 0) {
+    append(sequence, 1, random);
+    if (budget->due(sequence)) budget->work(sequence, model_->executor());
+  }
+  EXPECT_EQ(budget->stats().evictions, 1u);
+  EXPECT_LE(sequence.pages(), (48u / 16 + 1) * pool_->shape().pages_per_block());
+  EXPECT_TRUE(sequence.check_integrity());
+}
+
 // While others hold its pages a sequence cannot pack them, and its heads differ in how many they have: each drops the
 // lowest of its own full pages.
 TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
   open(20);
   const PageShape& shape = pool_->shape();
   std::mt19937 random(3);
-  std::lognormal_distribution<float> normal;
   Sequence sequence(*pool_);
-  const auto append = [&](std::uint32_t count) {
-    ASSERT_TRUE(sequence.append(count));
-    for (std::uint32_t i = 0; i < shape.pages_per_block() * count; ++i) {
-      const std::uint32_t table = i / count;
-      const auto place = sequence.appended(table / shape.kv_heads, table % shape.kv_heads, i % count, count);
-      const MutablePageView page = pool_->host_view().writable_page(place.page);
-      for (std::uint32_t c = 0; c < shape.head_dim; ++c) {
-        page.keys[c * shape.block_size + place.slot] = to_half(normal(random));
-        page.values[place.slot * shape.head_dim + c] = to_half(normal(random));
-      }
-    }
-  };
-  append(200);
+  append(sequence, 200, random);
   const Sequence reader = sequence.fork();
   std::vector<PageId> taken;  // all that are free while it drops: nothing can be copied
   const auto take = [&] {
@@ -216,7 +237,7 @@ TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
   bool differ = false;
   for (int i = 0; i < 100; ++i) {
     give_back();
-    append(1);
+    append(sequence, 1, random);
     take();
     if (!budget->due(sequence)) continue;
     std::vector<std::vector<PageId>> expected(shape.pages_per_block());
