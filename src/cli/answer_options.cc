@@ -88,7 +88,8 @@ void add_kv_budget_options(Command command, KvBudgetChoice& choice) {
       .group(group);
   add_budget_prefill(command, "--kv-eviction-prefill", choice.options.prefill).needs(budget).group(group);
   command
-      .add_option("--kv-eviction-interval", choice.options.interval, "Decoded tokens between two evictions of tokens")
+      .add_option("--kv-eviction-interval", choice.options.interval,
+                  "Decoded tokens between two evictions of tokens; with 1, holes stay until the pool is full")
       .range(1u, 1u << 20)
       .needs(budget)
       .type_name("N")

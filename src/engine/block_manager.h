@@ -2,7 +2,7 @@
 // without waiting. Blocks are freed from left to right; single pages serve those who can do with them:
 //
 //   free blocks  <  of the prefix cache  <  single pages  <  of what is repeated to be stored
-//                <  of what waits to be stored  <  other requests' (Engine preempts)
+//                <  of what waits to be stored  <  holes of KV budgets  <  other requests' (Engine packs and preempts)
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ class BlockManager {
   BlockManager(Cache& cache, Storing& storing, const ModelInfo& model, std::uint32_t chunk_tokens)
       : cache_(cache), storing_(storing), model_(model), chunk_tokens_(chunk_tokens) {}
 
-  // The most blocks that the request may ever hold. If the pool has fewer, it can never be served.
+  // The most blocks that the request may ever need. If the pool has fewer, it can never be served. One with a KV budget
+  // holds more while there is room: holes, and what it shares with the prefix cache.
   std::uint32_t blocks_max(const RequestState& run) const;
   // The blocks that it holds while its prompt is computed.
   std::uint32_t blocks_to_begin(const RequestState& run) const;

@@ -134,7 +134,7 @@ struct Engine::State {
   void cut_prompt(RequestState& run);
   void return_windows(RequestState& run);
   void keep_budgets(std::span<const BatchPart> parts, double step_seconds);
-  bool pack_budget(RequestState& run);
+  bool pack_budgets(RequestState& needy);
   void in_budget(RequestState& run, const std::function<void(const EnsureOwned&)>& work);
 
   // engine.cc

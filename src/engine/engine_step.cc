@@ -37,7 +37,7 @@ class AsLoaded final : public StepHooks {
 // Room for `tokens` more, other runs' at last. False where the run is the one to preempt.
 bool Engine::State::reserve(RequestState& run, std::uint32_t tokens) {
   while (!blocks.append(run, tokens)) {
-    if (!pack_budget(run) && !preempt_one(run)) return false;
+    if (!pack_budgets(run) && !preempt_one(run)) return false;
   }
   return true;
 }
@@ -244,14 +244,17 @@ void Engine::State::cut_prompt(RequestState& run) {
   });
 }
 
-// What the run's holes and blocks that are also the prefix cache's keep from the pool; false where that is nothing.
-bool Engine::State::pack_budget(RequestState& run) {
-  bool freed = false;
-  if (!run.budget) return freed;
-  in_budget(run, [&](const EnsureOwned& ensure_owned) {
-    freed = run.budget->pack(run.sequence, model.executor(), ensure_owned);
-  });
-  return freed;
+// Frees what holes, and blocks that are the prefix cache's, too, keep from the pool: of one run, if possible the needy.
+bool Engine::State::pack_budgets(RequestState& needy) {
+  const auto pack = [this](RequestState& run) {
+    bool freed = false;
+    if (!run.budget || run.over) return freed;
+    in_budget(run, [&](const EnsureOwned& ensure_owned) {
+      freed = run.budget->pack(run.sequence, model.executor(), ensure_owned);
+    });
+    return freed;
+  };
+  return pack(needy) || std::ranges::any_of(scheduler.running(), [&](const auto& run) { return pack(*run); });
 }
 
 // Pages that lie behind a layer's sliding window return to the pool: no later query sees them, so the sequence stays

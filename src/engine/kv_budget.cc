@@ -296,8 +296,14 @@ bool KvBudget::pack(Sequence& sequence, Executor& executor, const EnsureOwned& e
   if (!sequence.ragged() || !sequence.lossy()) return false;
   const std::uint64_t freed_before = stats_.paging.pages_freed;
   own(sequence, executor, ensure_owned);
-  compacted_ = 0;
-  compact(sequence, Compaction::kRepack, tables(), executor);
+  const auto has_holes = [&](const std::uint32_t table) {
+    const std::uint32_t layer = table / model_.kv_heads, head = table % model_.kv_heads;
+    return sequence.table(layer, head).tokens > sequence.resident(layer, head);
+  };
+  if (std::ranges::any_of(tables_, has_holes)) {
+    compacted_ = 0;
+    compact(sequence, Compaction::kRepack, tables(), executor);
+  }
   return stats_.paging.pages_freed > freed_before;
 }
 

@@ -45,7 +45,8 @@ struct KvBudgetOptions {
   double keep = 1;              // and no more than this share of the prompt, in (0, 1]
   std::string method = "paged_eviction";
   BudgetPrefill prefill = BudgetPrefill::kWhole;
-  std::uint32_t interval = 128;  // decoded tokens between two evictions of tokens; 1: every step, as most papers do
+  std::uint32_t interval =
+      128;  // decoded tokens between two evictions; 1: every step, as most papers do, without compaction
   Compaction compaction = Compaction::kRepack;
   bool full_layers = false;       // of a model with sliding windows the layers without one, and no others
   bool keep_first_page = false;   // paged_eviction: the first page's tokens (sinks) do not compete
@@ -78,7 +79,8 @@ class KvBudget {
   const KvBudgetOptions& options() const { return options_; }
   // Tokens a head, once the prompt's share has been taken into account.
   std::uint32_t tokens() const { return tokens_; }
-  // Tokens that the pages of one head have room for at most while decoding, on average over heads.
+  // Tokens that the pages of one head have room for at most while decoding, on average over heads, where its holes are
+  // closed: where nothing closes them, once `pack` has.
   std::uint32_t decoding_max() const;
   // How many of the prompt's last tokens have to be computed, not fetched, for the scorer to see their queries; all of
   // them where it sums attention.

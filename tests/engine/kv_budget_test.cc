@@ -126,6 +126,26 @@ TEST_P(KvBudgetMemoryTest, OneTokenAStepReturnsPagesOnlyWhenEmpty) {
   EXPECT_LE(use.most_decoding, 32u / 16 + 3);
 }
 
+// In pools of as many blocks as one request needs with its holes closed, and a few more: 600 tokens are 38.
+TEST_P(KvBudgetMemoryTest, HolesThatNothingClosesAreClosedWhenThePoolIsFull) {
+  for (const Compaction how : {Compaction::kNone, Compaction::kRepack}) {
+    for (const std::uint32_t interval : {1u, 16u}) {
+      if (how == Compaction::kRepack && interval > 1) continue;
+      for (const std::uint32_t at_once : {1u, 2u}) {
+        open(at_once == 1 ? 15 : 24);
+        const KvBudgetOptions budget{.tokens = 48, .method = "random", .interval = interval, .compaction = how};
+        const Use use = run(std::vector<Request>(at_once, generate(200, 400, budget)));
+        for (const Response& response : use.responses) {
+          EXPECT_FALSE(response.error) << response.error->message;
+          EXPECT_EQ(response.tokens.size(), 400u);
+        }
+        EXPECT_EQ(engine_->stats().preempted, 0u);
+        expect_all_back("random");
+      }
+    }
+  }
+}
+
 // Attention over what survives is the same wherever it lies.
 TEST_F(KvBudgetTest, CompactionDoesNotChangeTheAnswer) {
   for (const char* method : {"knorm", "tova", "adakv:vk_ratio"}) {
