@@ -91,6 +91,13 @@ struct PrefixTree::State {
   void remove(NodeId leaf);
   std::uint32_t count_evictable(std::span<const PoolBlockId> given_back = {}) const;
   void evict(NodeId leaf);
+  // Takes nodes that go from any leaf towards the root, as far as they are leaves by then.
+  void prune(const auto& goes, const auto& take) {
+    const auto leaf = [&](NodeId id) { return id != kNoNode && nodes[id].tokens && nodes[id].children.empty(); };
+    for (NodeId id = 0; id < nodes.size(); ++id) {
+      for (NodeId node = id; leaf(node) && goes(nodes[node]);) take(std::exchange(node, nodes[node].parent));
+    }
+  }
   void visit(std::span<const NodeId> path, std::size_t inserted_from);
 };
 
@@ -298,30 +305,15 @@ void PrefixTree::give_up(std::span<const PoolBlockId> blocks) {
   std::vector<bool> given(s.holders.size());
   for (const PoolBlockId block : blocks) given[block] = true;
   const auto goes = [&](const Node& node) {
-    return node.tokens && node.children.empty() && given[node.block] &&
-           s.pool.references(node.block) == s.holders[node.block] + 1;
+    return given[node.block] && s.pool.references(node.block) == s.holders[node.block] + 1;
   };
-  for (NodeId id = 0; id < s.nodes.size(); ++id) {
-    for (NodeId node = id; node != kNoNode && goes(s.nodes[node]);) {
-      const NodeId parent = s.nodes[node].parent;
-      s.evict(node);
-      node = parent;
-    }
-  }
+  s.prune(goes, [&s](NodeId leaf) { s.evict(leaf); });
 }
 
 void PrefixTree::on_evicted(std::function<void(std::uint64_t)> told) { state_->told_evicted = std::move(told); }
 
 void PrefixTree::clear() {
-  State& s = *state_;
-  for (NodeId id = 0; id < s.nodes.size(); ++id) {
-    // From any leaf towards the root, as far as nodes are leaves by then.
-    for (NodeId node = id; node != kNoNode && s.nodes[node].tokens && s.nodes[node].children.empty();) {
-      const NodeId parent = s.nodes[node].parent;
-      s.remove(node);
-      node = parent;
-    }
-  }
+  state_->prune([](const Node&) { return true; }, [this](NodeId leaf) { state_->remove(leaf); });
 }
 
 std::uint32_t PrefixTree::nodes() const {
