@@ -28,7 +28,7 @@ struct BenchPagingOptions {
   std::optional<double> chunk_slowdown;
   BudgetPrefill prefill = BudgetPrefill::kWhole;
   Compaction compaction = Compaction::kRepack;
-  bool full_layers = false, keep_first_page = false;
+  bool prefix_cache = false, full_layers = false, keep_first_page = false;
   std::string figure, peer;
   bool tiny = false;
 };
@@ -40,6 +40,8 @@ constexpr char kBenchPagingExamples[] =
     "Examples:\n"
     "  shale bench paging --methods paged_eviction,streaming --budgets 256,1024 --output-tokens 4096\n"
     "  shale bench paging --pool-share 0.25 --sequences 8 --figure pages.svg      the full cache has to queue\n"
+    "  shale bench paging --prefix-cache on --budgets 256                         beside a prefix cache, as a "
+    "server's\n"
     "  shale bench paging --join 6000 --sequences 8 --prompt-tokens 256\n"
     "  shale bench paging --prompt-tokens 4096 --output-tokens 64 --peer ~/llama.cpp/build/bin --json";
 
@@ -54,6 +56,7 @@ class PagingBench {
                            .output_tokens = options_.output_tokens,
                            .budget = std::nullopt,
                            .pool_share = options_.pool_share,
+                           .prefix_cache = options_.prefix_cache,
                            .chunk_slowdown = options_.chunk_slowdown.value_or(0)};
     if (peer) {
       SHALE_ASSIGN(peer_rate_, peer->measure({SpeedTest::Kind::kBatch, std::min(load.output_tokens, 64u),
@@ -138,6 +141,7 @@ class PagingBench {
                 {"block_size", model_.page_shape().block_size},
                 {"kv_cache_dtype", options_.model.kv_cache_dtype},
                 {"pool_share", load.pool_share},
+                {"prefix_cache", load.prefix_cache},
                 {"tokens_per_second", result.tokens_per_second},
                 {"decode_tokens_per_second", result.decode_tokens_per_second},
                 {"ratio_to_full", ratio},
@@ -284,6 +288,8 @@ void add_bench_paging(Command parent, Action& chosen) {
                               bench::JoiningLoad().chunk_slowdown))
       .range(0.0, 1000.0)
       .type_name("TIMES");
+  add_switch(command, "--prefix-cache", options->prefix_cache,
+             "on: prompts stay in the pool for later requests, and it is full of others' prompts when the load begins");
   add_budget_prefill(command, "--prefill", options->prefill);
   add_compaction(command, options->compaction);
   command.add_flag("--kv-eviction-full-layers", options->full_layers,
@@ -295,8 +301,8 @@ void add_bench_paging(Command parent, Action& chosen) {
       .add_option("--peer", options->peer, "Folder with llama-batched-bench to compare decoding with; not with --join")
       .envname("SHALE_PEER")
       .type_name("FOLDER");
-  for (const char* name : {"--methods", "--budgets", "--intervals", "--output-tokens", "--pool-share", "--prefill",
-                           "--compaction", "--kv-eviction-full-layers", "--keep-first-page", "--figure"}) {
+  for (const char* name : {"--methods", "--budgets", "--intervals", "--output-tokens", "--pool-share", "--prefix-cache",
+                           "--prefill", "--compaction", "--kv-eviction-full-layers", "--keep-first-page", "--figure"}) {
     join.excludes(command.option(name));
   }
   command.add_flag("--tiny", options->tiny, "A small load, for a second: to see that it works");

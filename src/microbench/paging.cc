@@ -17,15 +17,19 @@ std::uint32_t blocks_of(const PageShape& shape, const PagingLoad& load) {
   return std::max(each, static_cast<std::uint32_t>(load.pool_share * load.sequences * each));
 }
 
-Request random_request(const PagingLoad& load, std::uint32_t vocabulary, std::uint32_t seed) {
+std::vector<Token> prompt_of(const PagingLoad& load, std::uint32_t vocabulary, std::uint32_t seed) {
   std::mt19937 random(seed);
+  std::vector<Token> tokens(load.prompt_tokens);
+  std::ranges::generate(tokens, [&] { return static_cast<Token>(random() % vocabulary); });
+  return tokens;
+}
+
+Request random_request(const PagingLoad& load, std::uint32_t vocabulary, std::uint32_t seed) {
   Request request;
-  PrefixSpan& prompt = request.spans.emplace_back();
-  for (std::uint32_t i = 0; i < load.prompt_tokens; ++i)
-    prompt.tokens.push_back(static_cast<Token>(random() % vocabulary));
+  request.spans.emplace_back().tokens = prompt_of(load, vocabulary, seed);
   request.max_tokens = load.output_tokens;
   request.budget = load.budget;
-  request.use_cache = request.insert_prefix = false;
+  request.use_cache = request.insert_prefix = load.prefix_cache;
   request.ignore_end = true;
   return request;
 }
@@ -67,6 +71,22 @@ struct PagingBench {
     engine = std::make_unique<Engine>(options_of_engine, model, tokenizer, *cache, clock);
     return {};
   }
+
+  // With prefixes of others, numbered from `seed`. Nobody asks for them, so nothing is computed.
+  Status fill(const PagingLoad& load, std::uint32_t vocabulary, std::uint32_t seed) {
+    const std::uint32_t blocks = pool->shape().pages_for(load.prompt_tokens);
+    for (; pool->blocks_free() >= blocks; ++seed) {
+      Sequence other(*pool);
+      SHALE_TRY(other.append(load.prompt_tokens));
+      cache->insert_prefix(prompt_of(load, vocabulary, seed), other);
+    }
+    return {};
+  }
+
+  std::uint64_t pages_held() const {
+    const std::uint64_t blocks = pool->blocks_total() - cache->blocks_evictable();
+    return blocks * pool->shape().pages_per_block() - pool->pages_free();
+  }
 };
 
 }  // namespace
@@ -77,11 +97,11 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   SHALE_TRY(bench.open(model, tokenizer, blocks_of(shape, load),
                        {.sequences_max = load.sequences, .chunk_slowdown = load.chunk_slowdown}));
   const Clock& clock = bench.clock;
-  PagePool* pool = bench.pool.get();
   Engine& engine = *bench.engine;
 
   PagingResult result;
-  result.pages_total = std::uint64_t{pool->blocks_total()} * shape.pages_per_block();
+  result.pages_total = std::uint64_t{bench.pool->blocks_total()} * shape.pages_per_block();
+  if (load.prefix_cache) SHALE_TRY(bench.fill(load, model.info().vocabulary, load.sequences));
   for (std::uint32_t i = 0; i < load.sequences; ++i) {
     SHALE_TRY(engine.submit(random_request(load, model.info().vocabulary, i)));
   }
@@ -103,7 +123,7 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
     const Occupancy occupancy = engine.occupancy();
     result.fragmentation += occupancy.fragmentation();
     result.budget_occupancy += occupancy.budget;
-    const std::uint64_t used = result.pages_total - pool->pages_free();
+    const std::uint64_t used = bench.pages_held();
     result.pages_peak = std::max(result.pages_peak, used);
     result.time_line.emplace_back(now_s, static_cast<double>(used) / static_cast<double>(result.pages_total));
     for (const Response& response : engine.finished()) {
@@ -121,7 +141,7 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   result.decode_tokens_per_second = decoded == 0 ? 0 : static_cast<double>(decoded) / decode_s;
   result.itl_p50_seconds = quantile(gaps, 0.5);
   result.itl_p99_seconds = quantile(gaps, 0.99);
-  result.pages_end = result.pages_total - pool->pages_free();
+  result.pages_end = bench.pages_held();
   result.fragmentation /= static_cast<double>(steps);
   result.budget_occupancy /= static_cast<double>(steps);
   result.preempted = engine.stats().preempted;

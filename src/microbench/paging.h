@@ -16,6 +16,7 @@ struct PagingLoad {
   std::uint32_t prompt_tokens = 1024, output_tokens = 256;  // of each; random tokens, greedy, end-of-turn ignored
   std::optional<KvBudgetOptions> budget;                    // nothing: the full cache
   double pool_share = 1;                                    // of the pages that all sequences need with the full cache
+  bool prefix_cache = false;  // prompts stay in the pool for later ones, and it is full of others' when the load begins
   double chunk_slowdown = 0;  // EngineOptions::chunk_slowdown; 0: throughput comes before the time between tokens
 };
 
@@ -26,11 +27,12 @@ struct PagingResult {
   double itl_p50_seconds = 0, itl_p99_seconds = 0;  // between two tokens of a sequence
   double ttft_seconds = 0;                          // mean
   double budget_seconds = 0;                        // evicting and compacting
-  std::uint64_t pages_total = 0, pages_peak = 0, pages_end = 0;
+  std::uint64_t pages_total = 0;
+  std::uint64_t pages_peak = 0, pages_end = 0;     // that are neither free nor the prefix cache's alone
   double fragmentation = 0, budget_occupancy = 0;  // Occupancy, mean over the steps
   std::uint64_t preempted = 0;
   KvBudgetStats budgets;
-  std::vector<std::pair<double, double>> time_line;  // seconds, share of the pool's pages in use
+  std::vector<std::pair<double, double>> time_line;  // seconds, share of the pool's pages of which that holds
 };
 
 // kInvalidArgument for what the engine refuses.

@@ -181,6 +181,23 @@ TEST_F(BenchCommandsTest, PagingComparesBudgetsWithTheFullCache) {
   EXPECT_EQ(run({"bench", "paging", "--methods", "kvzip", "--sequences", "1", "--prompt-tokens", "64"}).status, 2);
 }
 
+// The full cache holds as much with a prefix cache as without one, and so does a budget.
+TEST_F(BenchCommandsTest, PagingTellsWhatRequestsHoldBesideThePrefixCache) {
+  std::map<std::string, std::vector<std::uint64_t>> peaks;
+  for (const char* prefix_cache : {"off", "on"}) {
+    const Outcome outcome = run({"bench", "paging", "--prefix-cache", prefix_cache, "--methods", "knorm", "--budgets",
+                                 "32", "--sequences", "1", "--prompt-tokens", "200", "--output-tokens", "100",
+                                 "--intervals", "16", "--pool-share", "2", "--json"});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    for (const auto& row : outcome.objects()) {
+      EXPECT_EQ(row["prefix_cache"], std::string_view(prefix_cache) == "on");
+      EXPECT_EQ(row["pages_end"], 0);
+      peaks[row["method"]].push_back(row["pages_peak"]);
+    }
+  }
+  for (const auto& [method, pages] : peaks) EXPECT_EQ(pages[0], pages[1]) << method;
+}
+
 TEST_F(BenchCommandsTest, PagingLetsALongPromptJoin) {
   const Outcome outcome =
       run({"bench", "paging", "--join", "200", "--sequences", "2", "--prompt-tokens", "16", "--json"});
