@@ -1,7 +1,6 @@
 #include <llama-cpp.h>
 
 #include <exception>
-#include <new>
 
 #include "core/utf8.h"
 #include "model/chat_template.h"
@@ -22,7 +21,7 @@ class LlamaTokenizer final : public Tokenizer {
     find_special_texts();
   }
 
-  std::vector<Token> tokenize(std::string_view text, bool special) const override try {
+  std::vector<Token> tokenize(std::string_view text, bool special) const override {
     const SpecialTexts& taken_out = special ? all_special_ : user_defined_;
     std::vector<Token> tokens;
     while (text.size() > kPartBytes) {
@@ -35,10 +34,6 @@ class LlamaTokenizer final : public Tokenizer {
     const std::vector<Token> rest = tokenize_part(text, special);
     tokens.insert(tokens.end(), rest.begin(), rest.end());
     return tokens;
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception&) {
-    return {};  // a vocabulary without bytes for this text
   }
 
   std::string text(std::span<const Token> tokens, bool special) const override {

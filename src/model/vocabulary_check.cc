@@ -51,6 +51,13 @@ Status check_vocabulary(const GgufFile& file) {
   if (*kind == "bert" && std::ranges::find(types, kByteType) != types.end()) {
     return fail(ErrorCode::kCorrupt, "a vocabulary of kind \"bert\" with tokens for bytes");
   }
+  // What is no token libllama spells by bytes: by these names or, failing that, as they are.
+  for (int byte = 0; *kind == "llama" && byte < 256; ++byte) {
+    const std::string name = fmt::format("<0x{:02X}>", byte);
+    if (seen.contains(name) || seen.contains(std::string(1, static_cast<char>(byte)))) continue;
+    return fail(ErrorCode::kUnsupported, "a vocabulary of kind \"llama\" without {}: not every text can be written",
+                name);
+  }
   if (*kind == "gpt2") {
     SHALE_ASSIGN(const auto words, file.text("tokenizer.ggml.pre"));
     if (words == "whitespace") {  // which looks for merges of blanks

@@ -214,8 +214,25 @@ TEST_F(TokenizerTest, RefusesDamagedVocabularies) {
                 gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
               }),
               HasSubstr("tokens for bytes"));
+  EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.ggml.model", "llama"); }),
+              HasSubstr("without <0x00>"));
   EXPECT_THAT(error([](gguf_context* gguf) { gguf_set_val_str(gguf, "tokenizer.chat_template", "{% if %}"); }),
               HasSubstr("chat template does not parse"));
+}
+
+TEST_F(TokenizerTest, SentencePieceSpellsByBytesWhatIsNoToken) {
+  const auto tokenizer =
+      load([](gguf_context* gguf) {
+        auto tokens = testing::byte_vocabulary();
+        for (int byte = 0; byte < 256; ++byte) tokens[byte] = fmt::format("<0x{:02X}>", byte);
+        testing::set_byte_vocabulary(gguf, tokens);
+        std::vector<std::int32_t> types(tokens.size(), 6);  // bytes
+        for (std::size_t i = 256; i < types.size(); ++i) types[i] = 3;
+        gguf_set_arr_data(gguf, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types.data(), types.size());
+        gguf_set_val_str(gguf, "tokenizer.ggml.model", "llama");
+        gguf_set_val_bool(gguf, "tokenizer.ggml.add_space_prefix", false);
+      }).value();
+  EXPECT_EQ(tokenizer->text(tokenizer->tokenize("abc🙂", false)), "abc🙂");
 }
 
 TEST(RealTokenizerTest, RoundTripsAndRendersSystemDefaults) {
