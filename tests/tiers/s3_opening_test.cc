@@ -34,6 +34,25 @@ TEST_F(S3Test, ALateTierIsReadWhileWhatItHoldsIsCounted) {
   EXPECT_EQ(tier->used_bytes(), 8192u);
 }
 
+TEST_F(S3Test, CountingEndsWithTheTier) {
+  std::atomic<int> pages = 0;
+  S3Server server({.fault = [&](const S3Asked& asked, S3Answer right) {
+    if (asked.query.find("list-type") != std::string::npos) {
+      right.body = fmt::format(
+          "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>{}"
+          "</NextContinuationToken></ListBucketResult>",
+          ++pages);
+    }
+    return right;
+  }});
+  auto specs = parse_tiers({server.url("some/prefix")}).value();
+  specs.front().late = true;
+  auto tier = make_tier(specs.front(), clock_).value();
+  EXPECT_TRUE(tier->reachable());
+  EXPECT_GT(pages, 1);
+  tier.reset();
+}
+
 TEST_F(S3Test, AListThatNeverEndsIsAnError) {
   S3Server server({.page = 1});
   const auto tier = open(server);

@@ -97,8 +97,8 @@ class S3Tier final : public Tier {
   std::atomic<double> count_again_at_s_ = 0;
   std::mutex looking_mutex_;
   std::map<BlobId, std::deque<std::shared_ptr<Upload>>> looking_;  // in flight, and behind each what waits for it
+  std::atomic<bool> ending_ = false;                               // no further page is asked for
   // Operations in flight end here, while all that they use still lives.
-  std::atomic<bool> ending_ = false;  // no further page is asked for
   mutable S3Client client_;
   IoThreads hashing_;
   LateOpening opening_;
