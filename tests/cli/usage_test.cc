@@ -142,10 +142,10 @@ TEST_F(UsageTest, WrongUsageIsOneLineAndStatusTwo) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"frobnicate"}, "frobnicate"},
       {{"cache"}, "subcommand"},
-      {{"model", "ls", "cache", "ls"}, "cache ls"},
+      {{"model", "ls", "cache", "ls"}, "not expected"},
       {{"cache", "ls", "bench", "--anything"}, "bench"},
       {{"generate", "--prompt", "Explain", "demo"}, "demo"},
-      {{"simulate", "tiers", "fleet"}, "fleet"},
+      {{"simulate", "tiers", "--trace", text, "fleet"}, "fleet"},
       {{"generate"}, "--prompt"},
       {{"generate", "--prompt", "x", "--bogus"}, "--bogus"},
       {{"generate", "--prompt", "x", "--threads", "many"}, "--threads"},
