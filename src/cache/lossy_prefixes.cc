@@ -4,21 +4,6 @@
 #include <utility>
 
 namespace shale {
-namespace {
-
-std::vector<PageId> pages_of(const Sequence& sequence) {
-  const PageShape& shape = sequence.pool().shape();
-  std::vector<PageId> pages;
-  for (std::uint32_t layer = 0; layer < shape.layers; ++layer) {
-    for (std::uint32_t head = 0; head < shape.kv_heads; ++head) {
-      for (const PageSlot slot : sequence.table(layer, head).pages) pages.push_back(slot.page);
-    }
-  }
-  return pages;
-}
-
-}  // namespace
-
 void LossyPrefixes::keep(LossyPrefix prefix) {
   sharings_counted_.reset();
   std::erase_if(prefixes_, [&](const LossyPrefix& other) { return other.last == prefix.last; });
@@ -58,7 +43,7 @@ const std::vector<PageId>& LossyPrefixes::evictable_pages(const PrefixTree& tree
   sharings_counted_ = pool->sharings();
   std::vector<PageId> held;
   for (const LossyPrefix& prefix : prefixes_) {
-    const std::vector<PageId> pages = pages_of(prefix.pages);
+    const std::vector<PageId> pages = prefix.pages.page_ids();
     held.insert(held.end(), pages.begin(), pages.end());
   }
   std::ranges::sort(held);
@@ -67,6 +52,10 @@ const std::vector<PageId>& LossyPrefixes::evictable_pages(const PrefixTree& tree
     const PoolBlockId block = pool->block_of(*page);
     const std::uint32_t nodes = pool->is_split(block) ? 0 : tree.holders(block);
     if (pool->page_references(*page) == nodes + (next - page)) evictable_pages_.push_back(*page);
+  }
+  for (const LossyPrefix& prefix : prefixes_) {
+    prefix.pages_in_use = static_cast<std::uint32_t>(std::ranges::count_if(
+        prefix.pages.page_ids(), [&](PageId page) { return !std::ranges::binary_search(evictable_pages_, page); }));
   }
   return evictable_pages_;
 }
@@ -78,10 +67,8 @@ std::uint32_t LossyPrefixes::evictable(const PrefixTree& tree) const {
 }
 
 std::uint32_t LossyPrefixes::in_use(const LossyPrefix& prefix, const PrefixTree& tree) const {
-  const std::vector<PageId>& evictable = evictable_pages(tree);
-  const auto others = std::ranges::count_if(pages_of(prefix.pages),
-                                            [&](PageId page) { return !std::ranges::binary_search(evictable, page); });
-  return prefix.pages.pool().shape().blocks_for_pages(static_cast<std::uint32_t>(others));
+  static_cast<void>(evictable_pages(tree));
+  return prefix.pages.pool().shape().blocks_for_pages(prefix.pages_in_use);
 }
 
 }  // namespace shale

@@ -23,6 +23,7 @@ struct LossyPrefix {
   Sequence pages;  // shared with whoever began with it
   std::vector<SourceUsed> sources;
   double used_s = 0;
+  mutable std::uint32_t pages_in_use = 0;  // by others than lossy prefixes and the tree; counted by LossyPrefixes
 
   std::uint32_t blocks() const { return pages.length() / pages.pool().shape().block_size; }
 };

@@ -296,11 +296,10 @@ bool KvBudget::pack(Sequence& sequence, Executor& executor, const EnsureOwned& e
   if (!sequence.ragged() || !sequence.lossy()) return false;
   const std::uint64_t freed_before = stats_.paging.pages_freed;
   own(sequence, executor, ensure_owned);
-  const auto has_holes = [&](const std::uint32_t table) {
-    const std::uint32_t layer = table / model_.kv_heads, head = table % model_.kv_heads;
-    return sequence.table(layer, head).tokens > sequence.resident(layer, head);
+  const auto packed = [&](const std::uint32_t table) {
+    return sequence.packed(table / model_.kv_heads, table % model_.kv_heads);
   };
-  if (std::ranges::any_of(tables_, has_holes)) {
+  if (!std::ranges::all_of(tables_, packed)) {
     compacted_ = 0;
     compact(sequence, Compaction::kRepack, tables(), executor);
   }
@@ -310,6 +309,7 @@ bool KvBudget::pack(Sequence& sequence, Executor& executor, const EnsureOwned& e
 void KvBudget::compact(Sequence& sequence, Compaction how, std::uint32_t count, Executor& executor) {
   count = std::min(count, tables() - compacted_);
   stats_.paging += sequence.compact(how, newest_, std::span(tables_).subspan(compacted_, count), executor);
+  std::ranges::fill(noted_, 0);
   compacted_ += count;
   stats_.compactions += compacted_ == tables();
 }

@@ -10,22 +10,13 @@ namespace {
 
 constexpr std::size_t kPartBytes = std::size_t{4} << 20;
 
-std::vector<PageId> pages_of(const Sequence& sequence) {
-  const PageShape& shape = sequence.pool().shape();
-  std::vector<PageId> pages;
-  for (std::uint32_t i = 0; i < shape.pages_per_block(); ++i) {
-    for (const PageSlot slot : sequence.table(i / shape.kv_heads, i % shape.kv_heads).pages) pages.push_back(slot.page);
-  }
-  return pages;
-}
-
 std::size_t pages_per_part(const PageShape& shape) { return std::max<std::size_t>(1, kPartBytes / shape.page_bytes()); }
 
 }  // namespace
 
 SpilledSequence::SpilledSequence(const Sequence& sequence, Cache& cache, const Hash128& name)
     : outline_(sequence.outline()), cache_(cache), name_(name) {
-  const std::vector<PageId> pages = pages_of(sequence);
+  const std::vector<PageId> pages = sequence.page_ids();
   const PageShape& shape = sequence.pool().shape();
   const std::size_t each = pages_per_part(shape), bytes = shape.page_bytes();
   for (std::size_t first = 0; first < pages.size(); first += each) {
@@ -112,7 +103,7 @@ Status SpilledSequence::restore(Sequence& sequence) {
     return fail(ErrorCode::kCorrupt, "part {} of a sequence on the {} tier is damaged", part.id.part, tier().name());
   }
   SHALE_TRY(sequence.lay_out(outline_));
-  const std::vector<PageId> pages = pages_of(sequence);
+  const std::vector<PageId> pages = sequence.page_ids();
   PagePool& pool = sequence.pool();
   const std::size_t bytes = pool.shape().page_bytes();
   std::size_t page = 0;

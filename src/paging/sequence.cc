@@ -83,6 +83,15 @@ std::uint32_t Sequence::pages() const {
   return static_cast<std::uint32_t>(blocks) * pool_->shape().pages_per_block() + pages_of(tables_);
 }
 
+std::vector<PageId> Sequence::page_ids() const {
+  const PageShape& shape = pool_->shape();
+  std::vector<PageId> ids;
+  for (std::uint32_t i = 0; i < shape.pages_per_block(); ++i) {
+    for (const PageSlot slot : table(i / shape.kv_heads, i % shape.kv_heads).pages) ids.push_back(slot.page);
+  }
+  return ids;
+}
+
 std::uint32_t Sequence::resident(std::uint32_t layer, std::uint32_t head) const {
   const std::uint32_t agreeing = prefix_tokens_ + tail_tokens_;
   if (tables_.empty()) return agreeing;

@@ -55,6 +55,8 @@ class Sequence {
   HeadTable table(std::uint32_t layer, std::uint32_t head) const;
   // Pages of all tables, shared ones included.
   std::uint32_t pages() const;
+  // These, table after table (layer · kv_heads + head).
+  std::vector<PageId> page_ids() const;
   // Tokens that one head still holds: those of its table without the holes.
   std::uint32_t resident(std::uint32_t layer, std::uint32_t head) const;
   // True while tokens were dropped or stored lossily somewhere below.
@@ -123,6 +125,8 @@ class Sequence {
   // copied, packed, into fresh pages, and those let go. Where the pool has no room for that, only what others have let
   // go of since is owned, where it lies.
   PagingWork own(Executor& executor);
+  // Whether a ragged sequence's table holds its tokens in no more pages than these need, and without holes.
+  bool packed(std::uint32_t layer, std::uint32_t head) const;
   // Closes the holes of some tables (layer · kv_heads + head), on the executor's threads. Tokens at and after position
   // `newest` are the newest round (for hole_fill).
   PagingWork compact(Compaction how, std::uint32_t newest, std::span<const std::uint32_t> tables, Executor& executor);
@@ -148,6 +152,7 @@ class Sequence {
     std::vector<float> notes;
   };
 
+  bool packed(const Table& table) const;
   static std::uint32_t pages_of(std::span<const Table> tables);
   // What all heads hold before the first span of which they kept rows, and after the last or without one.
   BlockRun before() const;

@@ -321,6 +321,15 @@ PagingWork Sequence::own(Executor& executor) {
   return work;
 }
 
+bool Sequence::packed(const Table& table) const {
+  return table.holes == 0 && table.pages.size() == pool_->shape().pages_for(table.slots);
+}
+
+bool Sequence::packed(std::uint32_t layer, std::uint32_t head) const {
+  assert(ragged_);
+  return packed(tables_[pool_->shape().page_index(layer, head)]);
+}
+
 PagingWork Sequence::compact(Compaction how, std::uint32_t newest, std::span<const std::uint32_t> tables,
                              Executor& executor) {
   assert(ragged_);
@@ -330,10 +339,13 @@ PagingWork Sequence::compact(Compaction how, std::uint32_t newest, std::span<con
   std::vector<std::uint32_t> copied(tables.size());
   executor.parallel_for(tables.size(), [&](std::size_t i) {
     Table& table = tables_[tables[i]];
-    // Without holes a page in the middle may still be short of its last tokens.
-    if (table.holes == 0 && table.pages.size() == pool_->shape().pages_for(table.slots)) return;
+    if (packed(table)) return;
     std::vector<std::uint8_t> movable(table.pages.size());
     std::ranges::transform(table.pages, movable.begin(), [this](const PageSlot& slot) { return owns(slot.page); });
+    if (how == Compaction::kRepack) {
+      // What was appended stays behind the pages of others: `appended` looks for it at the table's end.
+      std::fill(movable.begin(), std::find(movable.rbegin(), movable.rend(), 0).base(), 0);
+    }
     const CompactionPlan plan =
         how == Compaction::kRepack
             ? plan_repack(table.pages, movable, block_size)

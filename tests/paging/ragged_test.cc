@@ -92,6 +92,25 @@ TEST(RaggedSequence, HoleFillingGoesOnBehindWhatItMoved) {
   ragged.check();
 }
 
+// The model writes what was appended last where `appended` says, after compaction, too.
+TEST(RaggedSequence, RepackingLeavesWhatWasAppendedBehindThePagesOfOthers) {
+  const auto pool = make_pool(6);
+  Ragged ragged(*pool);
+  Sequence other(*pool);
+  InlineExecutor executor;
+  ASSERT_TRUE(ragged.append(16, 1));
+  const std::vector<PoolBlockId> second = {ragged.sequence.blocks(16)[1]};
+  other.adopt_prefix(second, 8);
+  ragged.sequence.part();
+  ragged.drop({0, 1, 2});
+  ASSERT_TRUE(ragged.append(1, 2));
+  ragged.sequence.compact(Compaction::kRepack, 0, kTables, executor);
+  const auto place = ragged.sequence.appended(0, 0, 0, 1);
+  EXPECT_NE(pool->block_of(place.page), second[0]);
+  EXPECT_EQ(ragged.sequence.table(0, 0).pages.back().page, place.page);
+  ragged.check();
+}
+
 // What a prefix tree or a fork still reads is neither written nor freed; it returns once they let go.
 TEST(RaggedSequence, SharedPagesStayAsTheyAre) {
   const auto pool = make_pool(6);
