@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <string>
+#include <string_view>
 
 #include "loadtest/placement/placement_compare.h"
 #include "loadtest/placement/placement_quality.h"
@@ -109,6 +111,17 @@ TEST_F(PlacementFileTest, BeginsAnewWhereItsFirstLineWasCutShort) {
   std::ofstream(path_) << R"({"setting": "he)";
   EXPECT_TRUE(open().is_new());
   EXPECT_FALSE(open().is_new());
+}
+
+TEST_F(PlacementFileTest, LeavesAloneWhatIsNoFileOfCells) {
+  constexpr std::string_view kOther = R"({"a": 1})";  // a line without its end, too
+  std::ofstream(path_) << kOther;
+  const auto opened = PlacementFile::open(path_, "here");
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, ErrorCode::kCorrupt);
+  std::string left;
+  std::getline(std::ifstream(path_), left);
+  EXPECT_EQ(left, kOther);
 }
 
 TEST_F(PlacementFileTest, RefusesWhatWasMeasuredOtherwise) {

@@ -4,11 +4,15 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
 namespace shale {
 namespace {
+
+// Of the first row, as `append` writes it.
+constexpr std::string_view kFirstWords = R"({"setting":)";
 
 // Names and fields of what a row holds.
 template <class T>
@@ -99,7 +103,10 @@ Result<PlacementFile> PlacementFile::open(std::string path, std::string setting)
   std::size_t number = 0;
   std::uintmax_t whole = 0;  // bytes of whole rows
   while (std::getline(in, line)) {
-    if (in.eof()) break;  // without its end: cut short when it was stopped, whatever it holds
+    if (in.eof()) {  // without its end: cut short when it was stopped, whatever it holds
+      if (number > 0 || line.starts_with(kFirstWords) || kFirstWords.starts_with(line)) break;
+      return fail(ErrorCode::kCorrupt, "{} holds something else than cells: name another file", file.path_);
+    }
     ++number;
     const Json row = Json::parse(line, nullptr, false);
     if (row.is_discarded()) {
