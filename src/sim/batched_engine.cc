@@ -280,10 +280,10 @@ double BatchedEngine::compute_chunks(std::uint32_t decoding, double decode_s, do
 void BatchedEngine::first_token(Run& run) {
   run.answered = true;
   --run.answer_left;
-  const bool counted = run.request >= options_.warm_requests;
+  const bool counts = counted(run);
   run.cached = pool_.insert(run.prompt.path, run.cached, run.served, run.reserved_bytes);
-  read_for_moves(engine_.finish(run.prompt.path, run.served, now_s_, counted, pool_.find(run.prompt.path)));
-  if (counted) ttfts_.push_back(now_s_ - request_of(run).arrival_s);
+  read_for_moves(engine_.finish(run.prompt.path, run.served, now_s_, counts, pool_.find(run.prompt.path)));
+  if (counts) ttfts_.push_back(now_s_ - request_of(run).arrival_s);
   for (Run& other : running_) look_again(other);
 }
 
@@ -294,7 +294,7 @@ void BatchedEngine::last_token(Run& run) {
     held.insert(held.end(), run.prompt.answer.begin(), run.prompt.answer.end());
     run.served.parts.resize(held.size());
     run.cached = pool_.insert(held, run.cached, run.served, run.reserved_bytes);
-    read_for_moves(engine_.answered(run.prompt, run.served, now_s_, run.cached == held.size()));
+    read_for_moves(engine_.answered(run.prompt, run.served, now_s_, counted(run), run.cached == held.size()));
   }
   pool_.end(std::span(held).first(run.cached), run.reserved_bytes);
 }

@@ -87,6 +87,7 @@ class BatchedEngine {
   };
 
   const TraceRequest& request_of(const Run& run) const { return trace_.requests[run.request]; }
+  bool counted(const Run& run) const { return run.request >= options_.warm_requests; }
   bool admit();
   std::vector<Served::Part> pooled(const Run& run) const;
   Waits waits(const Run& run) const;

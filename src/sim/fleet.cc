@@ -201,7 +201,7 @@ void Fleet::turn_after_steps(std::uint32_t index, double now_s) {
 void Fleet::answered(std::uint32_t index, const Run& run) {
   Seat& seat = seats_[index];
   seat.engine->finish(run.prompt.path, *run.served, run.end_s, true);
-  seat.engine->answered(run.prompt, *run.served, run.end_s);
+  seat.engine->answered(run.prompt, *run.served, run.end_s, true);
   ttfts_.push_back(run.end_s - run.arrival_s);
   done_s_ = std::max(done_s_, run.end_s);
   if (!shortest_first()) return;

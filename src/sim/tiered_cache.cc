@@ -39,7 +39,7 @@ class Servers {
     const double end_s = node.key().first;
     const auto& [prompt, served, counted] = node.mapped();
     engine_.finish(prompt.path, served, end_s, counted);
-    engine_.answered(prompt, served, end_s);
+    engine_.answered(prompt, served, end_s, counted);
   }
   void finish_until(double now_s) {
     while (busy() > 0 && first_end_s() <= now_s) finish_first();

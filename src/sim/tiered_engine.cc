@@ -211,16 +211,16 @@ std::vector<std::uint64_t> TieredEngine::finish(std::span<const ContextId> path,
                                                 bool counted, std::span<const Served::Part> pooled) {
   now_s_ = now_s;
   if (counted) count(path, served);
-  std::vector<std::uint64_t> before = result_.bytes_read;
+  const TieredResult before = result_;
   keep(path, served, pooled);
-  return read_since(std::move(before));
+  return read_since(before, counted);
 }
 
 std::vector<std::uint64_t> TieredEngine::answered(const Prompt& prompt, const Served& served, double now_s,
-                                                  bool pooled) {
+                                                  bool counted, bool pooled) {
   now_s_ = now_s;
-  std::vector<std::uint64_t> before = result_.bytes_read;
   if (prompt.answer.empty() || !served.exact()) return std::vector<std::uint64_t>(tiers().size());
+  const TieredResult before = result_;
   for (const ContextId id : prompt.answer) {
     const ContextId parent = contexts_.all()[id].parent;
     if (parent != kNoContext && !prefixes_[parent].slot) break;  // it could not be found again
@@ -231,12 +231,15 @@ std::vector<std::uint64_t> TieredEngine::answered(const Prompt& prompt, const Se
     }
   }
   settle();
-  return read_since(std::move(before));
+  return read_since(before, counted);
 }
 
-std::vector<std::uint64_t> TieredEngine::read_since(std::vector<std::uint64_t> before) const {
-  std::ranges::transform(result_.bytes_read, before, before.begin(), std::minus<>());
-  return before;
+// What is not counted leaves the counts as they were.
+std::vector<std::uint64_t> TieredEngine::read_since(const TieredResult& before, bool counted) {
+  std::vector<std::uint64_t> bytes = result_.bytes_read;
+  std::ranges::transform(bytes, before.bytes_read, bytes.begin(), std::minus<>());
+  if (!counted) result_ = before;
+  return bytes;
 }
 
 void TieredEngine::evicted(ContextId id, double now_s) {

@@ -70,7 +70,8 @@ class TieredEngine final : public PlacementBackend {
                                     std::span<const Served::Part> pooled = {});
   // Its answer is complete: what was said is stored behind the prompt, as in Storing::answer_done. `pooled`: the
   // engine's own pool holds all of it.
-  std::vector<std::uint64_t> answered(const Prompt& prompt, const Served& served, double now_s, bool pooled = false);
+  std::vector<std::uint64_t> answered(const Prompt& prompt, const Served& served, double now_s, bool counted,
+                                      bool pooled = false);
   // The engine's own pool holds a context no more.
   void evicted(ContextId id, double now_s);
   // Seconds that a request would take that begins now.
@@ -134,7 +135,7 @@ class TieredEngine final : public PlacementBackend {
   std::vector<Read> reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;
   void store(ContextId id, bool pooled);
   void settle();
-  std::vector<std::uint64_t> read_since(std::vector<std::uint64_t> before) const;
+  std::vector<std::uint64_t> read_since(const TieredResult& before, bool counted);
   void copy(ContextId id);
   void set_copy(ContextId id, bool has_copy);
   void add(ContextId id, const std::optional<Candidate>& current);

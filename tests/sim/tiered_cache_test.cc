@@ -319,6 +319,19 @@ TEST(SimulateTiers, WhereServersAreFewRequestsWait) {
   EXPECT_DOUBLE_EQ(with(2).busy, 12 / 28.0);
 }
 
+// All come at once, so that those that are not counted have their first tokens when counting has begun.
+TEST(SimulateTiers, WhatIsNotCountedMovesNoBytesEither) {
+  for (const auto& batching : {std::optional<BatchingOptions>(), std::optional<BatchingOptions>(BatchingOptions())}) {
+    TieredOptions with = {.hardware = machine(kUnlimited), .planner = "lru", .batching = batching};
+    const TieredResult alone = run(make_trace({{.ids = {5, 6}}}, 4), with);
+    with.warm_requests = 2;
+    const TieredResult behind = run(make_trace({{.ids = {1, 2}}, {.ids = {3, 4}}, {.ids = {5, 6}}}, 4), with);
+    EXPECT_EQ(behind.requests, 1);
+    EXPECT_GT(alone.bytes_written[0], 0u);
+    EXPECT_EQ(behind.bytes_written, alone.bytes_written);
+  }
+}
+
 TEST(SimulateTiers, RefusesWhatMakesNoSense) {
   const Trace trace = random_trace(1, 5);
   const auto refused = [&](const TieredOptions& options) {
