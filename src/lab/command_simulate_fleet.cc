@@ -115,13 +115,12 @@ Result<FleetOptions> fleet_of(const SimulateFleetOptions& options) {
                                                    kEngineSchedulings.begin());
   SHALE_ASSIGN(fleet.engine.hardware, emulated_hardware(options.hardware));
   std::vector<SimulatedTier>& tiers = fleet.engine.hardware.tiers;
-  if (!fleet.shares) {
-    if (tiers.size() > 1 && tiers.back().capacity_bytes == kUnlimited) tiers.pop_back();
-  } else if (options.link_bytes_per_s > 0) {
-    tiers.back().read_bytes_per_s = static_cast<double>(options.link_bytes_per_s);
-  }
+  if (!fleet.shares && tiers.size() > 1 && tiers.back().capacity_bytes == kUnlimited) tiers.pop_back();
   if (options.memory_bytes) SHALE_TRY(fleet.engine.hardware.set_capacity("memory", *options.memory_bytes));
   if (options.disk_bytes) SHALE_TRY(fleet.engine.hardware.set_capacity("disk", *options.disk_bytes));
+  if (fleet.shares && options.link_bytes_per_s > 0 && !tiers.empty()) {
+    tiers.back().read_bytes_per_s = static_cast<double>(options.link_bytes_per_s);
+  }
   SHALE_ASSIGN(const PlannerChoice planner, parse_planner(options.planner));
   if (planner.method) {
     return fail(ErrorCode::kInvalidArgument, "planner {}: a fleet's contexts are exact; `simulate tiers` compresses",

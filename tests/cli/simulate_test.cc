@@ -239,6 +239,22 @@ TEST_F(SimulateCommand, TiersAreSizedByTheirNamesAndTheLowestIsTheStore) {
   EXPECT_NE(fleet("on", {"--link", "1KB"})["ttft_mean_seconds"], fleet("on", {})["ttft_mean_seconds"]);
 }
 
+// Nothing is left of the disk; over such a link computing is sooner than loading.
+TEST_F(SimulateCommand, TheLinkIsOfTheTierThatIsTheLowestInTheEnd) {
+  const auto made = file("mine.json", R"({"kv_bytes_per_token": 100, "prefill_s_per_token": 0.01,
+      "prefill_s_per_pair": 0, "tiers": [{"name": "memory", "latency_s": 0, "read_bytes_per_s": 1e15},
+      {"name": "disk", "bytes": 1000000, "latency_s": 0, "read_bytes_per_s": 1e9}]})");
+  const auto ttft_s = [&](const Words& more) {
+    Words words = {"simulate",  "fleet", "--trace",  branches_,     "--emulate",   made, "--planner", "lru",
+                   "--engines", "4",     "--router", "round_robin", "--disk-size", "0",  "--json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.object()["ttft_mean_seconds"].get<double>();
+  };
+  EXPECT_GT(ttft_s({"--link", "1KB"}), ttft_s({}));
+}
+
 // On one question each both are expected near their mean.
 TEST_F(SimulateCommand, QualitiesAreKnownOrExpectedAsAServerDoes) {
   const auto profile = [](double agreement) {
