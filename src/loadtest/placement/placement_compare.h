@@ -29,8 +29,8 @@ std::optional<std::pair<double, double>> weighted_means(const PlacementSummary& 
 //
 // The interval of 95 % is of a pigeonhole bootstrap (Owen, 2007) over contexts and time: a request counts as often as
 // its context was drawn, times as often as its place in the load was. Places are drawn in spans of neighbours (moving
-// blocks), because requests wait for one another: as many as waited together at most, ten at least, a quarter of the
-// run at most. The same draws are made of every policy, which had the same load. So the interval is rather too wide
+// blocks), because requests wait for one another: as many as waited together at most, ten at least, but a quarter of
+// the run at most. The same draws are made of every policy, which had the same load. So the interval is rather too wide
 // than too narrow. Infinite where none was as good in so many resamples.
 std::optional<Interval> ratio_to_envelope(const PlacementSummary& own, std::span<const PlacementSummary> others);
 

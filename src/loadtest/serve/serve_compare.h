@@ -23,7 +23,7 @@ std::vector<ServeGroup> groups_of(std::span<const ServeRow> rows);
 const ServeGroup* base_of(const std::vector<ServeGroup>& groups, const ServeGroup& group);
 
 // What two planners measured of the same requests, by spans of neighbours: as many as waited together at most under
-// either, ten at least, a quarter of a run at most. Those that failed under either are left out under both.
+// either, a quarter of a run at most, but ten at least. Those that failed under either are left out under both.
 struct PairedValues {
   struct Values {
     std::vector<std::vector<double>> own, base;
