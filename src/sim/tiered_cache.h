@@ -16,9 +16,9 @@
 // Contexts that were computed become cached prefixes when their request has its first token, and not before: others
 // that begin until then compute them as well. Answers whose blocks the trace tells become such, too: with batching when
 // they are complete, else with the first token. They are placed by the PlacementState that the cache itself has, with
-// one round of it after each request. While the lowest tier has room, it gets an exact copy of what is stored above it,
-// to make other forms of. Moves read and write; what is cut where it lies moves no bytes, nor does what goes exact to
-// where its copy lies.
+// one round of it after each prompt and one after each such answer. While the lowest tier has room, it gets an exact
+// copy of what is stored above it, to make other forms of. Moves read and write; what is cut where it lies moves no
+// bytes, nor does what goes exact to where its copy lies.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // One engine over tiers, simulated: what it finds, loads, computes and stores, and what that takes. Contexts that were
 // computed become cached prefixes, placed by the PlacementState that the cache itself has, with one round of it after
-// each request. Private to the room.
+// each prompt and one after each answer that is stored. Private to the room.
 #pragma once
 
 #include <algorithm>
