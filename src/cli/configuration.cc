@@ -60,10 +60,10 @@ struct Holder {
   const CLI::Option* option;
 };
 
-// The command, where it has the option, and all below it.
+// The command, where it has the option, and all below it. The program's own options are no keys.
 void add_holders(const CLI::App& command, const std::string& option, const Path& path, std::vector<Holder>& to) {
   const CLI::Option* found = command.get_option_no_throw("--" + option);
-  if (found && found->get_configurable()) to.push_back({path, found});
+  if (found && found->get_configurable() && !path.empty()) to.push_back({path, found});
   for (const CLI::App* each : commands_below(command)) add_holders(*each, option, below(path, each->get_name()), to);
 }
 
