@@ -194,7 +194,7 @@ class RedisClient::Worker {
 
 RedisClient::RedisClient(RedisNode seed, RedisAccess access, const Clock& clock)
     : access_(std::move(access)), clock_(clock), slots_(std::move(seed)) {
-  for (int i = 0; i < 2; ++i) workers_.push_back(std::make_unique<Worker>(*this));
+  for (auto& worker : workers_) worker = std::make_unique<Worker>(*this);
 }
 
 RedisClient::~RedisClient() = default;

@@ -7,6 +7,7 @@
 // others are asked who holds what, and calls go on there.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -83,7 +84,7 @@ class RedisClient {
   mutable std::mutex mutex_;  // guards what follows
   double refreshed_s_ = -1e9;
   std::map<std::uint32_t, std::unique_ptr<Breaker>> breakers_;  // of nodes that were asked; they stay
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::array<std::unique_ptr<Worker>, 2> workers_;              // the first ends last: the other sends to it
 };
 
 }  // namespace shale
