@@ -20,7 +20,8 @@ class TierNews {
     std::optional<std::string> trouble;
     bool of_removals = false;  // else of all else
   };
-  // Lines that are due. A trouble has ended when there was none for kEndedAfterS.
+  // Lines that are due. A trouble has ended when there was none for kEndedAfterS. Of its removals nothing is said while
+  // the tier is in trouble itself, which stands before them in `states`.
   std::vector<std::string> look(const std::vector<State>& states, double now_s);
 
   static constexpr double kEndedAfterS = 5;
@@ -31,7 +32,5 @@ class TierNews {
 
 // The tiers of a cache as they are now.
 std::vector<TierNews::State> tier_states(const Cache& cache);
-// The line that says that a trouble has begun.
-std::string begin_line(const TierNews::State& state);
 
 }  // namespace shale

@@ -7,6 +7,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 TEST(TierNewsTest, SaysWhenTroubleBeginsAndWhenItHasEnded) {
   TierNews news;
@@ -31,6 +32,23 @@ TEST(TierNewsTest, ATierThatOnlyRefusesToRemoveIsSaidToServe) {
   EXPECT_THAT(news.look({down, refusing}, 2), ElementsAre("tier s3: no answer; answers go on without it"));
   const TierNews::State removing{"s3", {}, true};
   EXPECT_THAT(news.look({well, removing}, 8), ElementsAre("tier s3 works again", "tier s3 removes again"));
+}
+
+TEST(TierNewsTest, WhileATierIsInTroubleNothingIsSaidOfItsRemovals) {
+  TierNews news;
+  const TierNews::State well{"s3", {}}, down{"s3", "no answer"};
+  const TierNews::State refusing{"s3", "status 403", true}, quiet{"s3", {}, true};
+  EXPECT_THAT(news.look({well, refusing}, 1), SizeIs(1));
+  EXPECT_THAT(news.look({down, refusing}, 2), ElementsAre("tier s3: no answer; answers go on without it"));
+  EXPECT_THAT(news.look({down, quiet}, 8), IsEmpty()) << "nothing was removed";
+  EXPECT_THAT(news.look({well, refusing}, 13), ElementsAre("tier s3 works again")) << "that it refuses is known";
+  EXPECT_THAT(news.look({well, quiet}, 17), IsEmpty());
+  EXPECT_THAT(news.look({well, quiet}, 18), ElementsAre("tier s3 removes again"));
+
+  TierNews of_another;
+  EXPECT_THAT(of_another.look({down, refusing}, 1), ElementsAre("tier s3: no answer; answers go on without it"));
+  EXPECT_THAT(of_another.look({well, refusing}, 6),
+              ElementsAre("tier s3 works again", "tier s3: what is to be removed stays for now: status 403"));
 }
 
 }  // namespace
