@@ -48,6 +48,12 @@ struct TierState {
     const std::optional<Error> own = tier().trouble();
     return own ? own->message : counts.trouble;
   }
+  // Why it may have no room for now; empty where it has what it ever will.
+  std::string without_room() const {
+    std::string why = trouble();
+    if (why.empty() && tier().counting()) why = "what lies there is still being counted";
+    return why;
+  }
 
   StoreTier config;
   std::unique_ptr<IndexFolder> folder;  // null where there is none, or until it is open; guarded by folder_mutex

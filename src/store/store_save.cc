@@ -121,12 +121,12 @@ bool SaveJob::refuse(Writing& writing, std::unique_lock<std::mutex>& lock, Statu
   return true;
 }
 
-// With the mutex held. Where tiers are in trouble, it is mostly theirs that is missing.
+// With the mutex held. Where tiers are in trouble, or still counted, it is mostly theirs that is missing.
 Status SaveJob::no_room(const Writing& writing, std::string_view which) const {
   std::string why = fmt::format("no tier has room for {} bytes {}", writing.facts.bytes, which);
   for (const TierState& tier : core_.tiers) {
-    if (const std::string trouble = tier.trouble(); !trouble.empty())
-      why += fmt::format("; {}: {}", tier.tier().name(), trouble);
+    if (const std::string reason = tier.without_room(); !reason.empty())
+      why += fmt::format("; {}: {}", tier.tier().name(), reason);
   }
   return fail(ErrorCode::kFull, "{}", why);
 }

@@ -133,6 +133,8 @@ class Tier {
   // Why the tier cannot be reached, while its folder or server could not be opened yet; opening is tried again and
   // again. Until then it has no room, and every call is kBusy. Once open it stays open.
   virtual Status reachable() const { return {}; }
+  // Whether it has no room yet because what lies there is still being counted.
+  virtual bool counting() const { return reachable() && capacity_bytes() == 0 && capacity_bytes_ > 0; }
   // Whether what is stored outlives this process.
   virtual bool persistent() const = 0;
   // One line for people: where the bytes lie and by which kind of I/O.

@@ -17,6 +17,7 @@ class TierWrapper : public Tier {
   std::uint64_t stored_bytes(std::uint64_t bytes) const override { return inner_->stored_bytes(bytes); }
   std::string emulated() const override { return inner_->emulated(); }
   Status reachable() const override { return inner_->reachable(); }
+  bool counting() const override { return inner_->counting(); }
   bool persistent() const override { return inner_->persistent(); }
   bool read_only() const override { return inner_->read_only(); }
   void count_others(std::int64_t bytes) override { inner_->count_others(bytes); }

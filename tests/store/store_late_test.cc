@@ -8,6 +8,7 @@
 
 #include "store/store_fixture.h"
 #include "support/eventually.h"
+#include "tier/tier_wrapper.h"
 
 namespace shale::testing {
 namespace {
@@ -105,6 +106,32 @@ TEST_F(StoreLateTest, WhatLiesByHalfInAFolderThatWasMadeAgainIsRemoved) {
   EXPECT_EQ(load_all(*store, fresh), 16u);
   const Status sound = store->check_integrity();
   EXPECT_TRUE(sound) << sound.error().message;
+}
+
+// As a bounded one behind a network is at first.
+class UncountedTier final : public TierWrapper {
+ public:
+  UncountedTier(std::unique_ptr<Tier> inner, const Clock& clock) : TierWrapper(std::move(inner), {}, clock) {}
+  std::uint64_t capacity_bytes() const override { return 0; }
+  bool counting() const override { return true; }
+
+ private:
+  std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double) override {
+    return inner().read(id, range);
+  }
+  std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double) override {
+    return inner().write(id, std::move(bytes));
+  }
+};
+
+TEST_F(StoreLateTest, ASaveWithoutRoomNamesTheTierThatIsStillBeingCounted) {
+  StoreTier uncounted = memory_tier(clock_);
+  uncounted.tier = std::make_unique<UncountedTier>(std::move(uncounted.tier), clock_);
+  const auto store = Store::open(small_options(), tiers_of(std::move(uncounted)), clock_).value();
+  const Status saved = save_all(*store, chain_of(1, 16));
+  ASSERT_FALSE(saved);
+  EXPECT_EQ(saved.error().code, ErrorCode::kFull);
+  EXPECT_THAT(saved.error().message, ::testing::HasSubstr("; memory: what lies there is still being counted"));
 }
 
 TEST_F(StoreLateTest, AFolderThatFailsWhileItIsReadHoldsUpNoSave) {

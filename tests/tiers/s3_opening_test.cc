@@ -27,10 +27,12 @@ TEST_F(S3Test, ALateTierIsReadWhileWhatItHoldsIsCounted) {
   EXPECT_TRUE(tier->reachable());
   EXPECT_FALSE(tier->trouble());
   EXPECT_EQ(tier->capacity_bytes(), 0u) << "nobody knows how much is left";
+  EXPECT_TRUE(tier->counting());
   EXPECT_TRUE(tier->read(id)->take());
   may_list = true;
   may_list.notify_all();
   EXPECT_TRUE(eventually([&] { return tier->capacity_bytes() == 1u << 30; }));
+  EXPECT_FALSE(tier->counting());
   EXPECT_EQ(tier->used_bytes(), 8192u);
 }
 
@@ -90,6 +92,7 @@ TEST_F(S3Test, ATierWhoseServerIsAwayIsOpenedWhenItComes) {
   const auto tier = make_tier(specs.front(), clock_).value();
   EXPECT_FALSE(tier->reachable());
   EXPECT_EQ(tier->capacity_bytes(), 0u);
+  EXPECT_FALSE(tier->counting()) << "it is not there yet";
   EXPECT_EQ(code_of(tier->read(blob_id(1, 0))->take()), ErrorCode::kBusy);
   server->set_fault({});
   for (int i = 0; i < 600 && !tier->reachable(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
