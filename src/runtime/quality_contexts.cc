@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "report/output.h"
 
@@ -43,6 +47,24 @@ Result<std::vector<QualityContext>> read_quality_contexts(const std::filesystem:
   }
   if (in.bad()) return fail(ErrorCode::kIo, "{}: reading failed", file.string());
   return contexts;
+}
+
+Status check_names(std::span<const QualityContext> contexts) {
+  using Name = std::tuple<std::string_view, std::string_view, std::size_t>;
+  using Texts = std::pair<std::string_view, std::string_view>;
+  std::map<Name, Texts> known;
+  for (const QualityContext& context : contexts) {
+    for (std::size_t q = 0; q < context.questions.size(); ++q) {
+      const Texts texts(context.text, context.questions[q]);
+      const auto [same, fresh] = known.emplace(Name(context.dataset, context.id, q), texts);
+      if (fresh || same->second == texts) continue;
+      return fail(ErrorCode::kInvalidArgument,
+                  "--contexts: two contexts of dataset '{}' have the id '{}': give one of them another id, or another "
+                  "\"dataset\" (by default it is the file's name)",
+                  context.dataset, context.id);
+    }
+  }
+  return {};
 }
 
 }  // namespace shale

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,7 @@ struct QualityContext {
 // first `questions_max` questions (0: all). Errors name file and line.
 Result<std::vector<QualityContext>> read_quality_contexts(const std::filesystem::path& file, std::size_t contexts_max,
                                                           std::size_t questions_max);
+// Rows name a question by dataset, id and number. An error where two questions of other texts have the same.
+Status check_names(std::span<const QualityContext> contexts);
 
 }  // namespace shale

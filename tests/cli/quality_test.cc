@@ -89,6 +89,19 @@ TEST_F(QualityTest, OtherOptionsAndTextsAreMeasuredAnew) {
   EXPECT_THAT(edited.out, Not(HasSubstr("answers of"))) << "rows of the older text are left out";
 }
 
+TEST_F(QualityTest, ContextsOfOneNameAreRefused) {
+  std::string files;
+  for (const std::string language : {"en", "de"}) {
+    const std::string text = "One text, in " + language + ".";
+    files += (files.empty() ? "" : ",") +
+             file(language + "/dev.jsonl", R"({"id":"1","context":")" + text + R"(","questions":["What?"]})").string();
+  }
+  const Outcome both = run({"quality", "--contexts", files, "--rows", rows(), "--compare", "knorm"});
+  EXPECT_EQ(both.status, 2) << both.err;
+  EXPECT_THAT(both.err, AllOf(HasSubstr("'dev'"), HasSubstr("'1'"), HasSubstr("dataset")));
+  EXPECT_EQ(lines(), 0u) << "nothing was measured";
+}
+
 TEST_F(QualityTest, ProfilesAgainWhereQuestionsMovedAway) {
   const Words profile = {"profile", "--context", context_, "--profile-methods", "knorm", "--answer-tokens", "6"};
   const auto with = [&](Words more) {

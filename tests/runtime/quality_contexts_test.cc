@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/temporary_folder.h"
@@ -39,6 +40,21 @@ TEST(QualityContextsTest, WhatIsNoneIsSaidWithItsLine) {
     EXPECT_NE(contexts.error().message.find("bad.jsonl:1"), std::string::npos) << contexts.error().message;
   }
   EXPECT_EQ(read_quality_contexts(folder.path() / "none", 0, 1).error().code, ErrorCode::kNotFound);
+}
+
+TEST(QualityContextsTest, OneNameIsOfOneText) {
+  const auto context = [](std::string dataset, std::string text, std::vector<std::string> questions) {
+    return QualityContext{std::move(dataset), "1", std::move(text), std::move(questions), {}};
+  };
+  const auto refused = [](const std::vector<QualityContext>& contexts) {
+    const Status status = check_names(contexts);
+    return !status && status.error().code == ErrorCode::kInvalidArgument;
+  };
+  const QualityContext english = context("dev", "A text.", {"What?", "Why?"});
+  EXPECT_TRUE(refused({english, context("dev", "Ein Text.", {"What?"})}));
+  EXPECT_TRUE(refused({english, context("dev", "A text.", {"Why?"})})) << "another first question";
+  EXPECT_FALSE(refused({english, context("dev", "A text.", {"What?"}), english})) << "these are the same";
+  EXPECT_FALSE(refused({english, context("de", "Ein Text.", {"Was?"})}));
 }
 
 }  // namespace

@@ -311,8 +311,9 @@ Status run_quality(const QualityOptions& options) {
     SHALE_ASSIGN(auto some, read_quality_contexts(path, options.contexts_max, options.questions_max));
     std::ranges::move(some, std::back_inserter(contexts));
   }
-  if (!options.rows.empty()) SHALE_TRY(drop_cut_row(options.rows));
   if (options.sweep.predict) std::ranges::move(shipped_texts(options.questions_max), std::back_inserter(contexts));
+  SHALE_TRY(check_names(contexts));
+  if (!options.rows.empty()) SHALE_TRY(drop_cut_row(options.rows));
   ServingOptions serving_options = options.serving;
   serving_options.store = false;
   SHALE_ASSIGN(const auto serving, Serving::open(serving_options, options.output));
