@@ -89,13 +89,15 @@ struct PrefixTree::State {
   void hold(NodeId id, std::optional<PoolBlockId> before, PoolBlockId block, std::uint32_t reproducible);
   void release(PoolBlockId block);
   void remove(NodeId leaf);
+  // By node, once these references are given back: whether somebody holds its block, or one behind it, beside the tree.
+  std::vector<bool> staying(std::span<const PoolBlockId> given_back) const;
   std::uint32_t count_evictable(std::span<const PoolBlockId> given_back = {}) const;
   void evict(NodeId leaf);
   // Takes nodes that go from any leaf towards the root, as far as they are leaves by then.
   void prune(const auto& goes, const auto& take) {
     const auto leaf = [&](NodeId id) { return id != kNoNode && nodes[id].tokens && nodes[id].children.empty(); };
     for (NodeId id = 0; id < nodes.size(); ++id) {
-      for (NodeId node = id; leaf(node) && goes(nodes[node]);) take(std::exchange(node, nodes[node].parent));
+      for (NodeId node = id; leaf(node) && goes(node);) take(std::exchange(node, nodes[node].parent));
     }
   }
   void visit(std::span<const NodeId> path, std::size_t inserted_from);
@@ -290,11 +292,7 @@ bool PrefixTree::evict_until_free(std::uint32_t blocks, double before_s) {
   while (s.pool.blocks_free() < blocks) {
     const NodeId leaf = s.policy->victim();
     if (leaf == kNoNode || s.nodes[leaf].visited_s >= before_s) break;
-    if (s.alone(s.nodes[leaf].block)) {
-      s.evict(leaf);
-    } else {
-      s.policy->pass_over(leaf);
-    }
+    s.alone(s.nodes[leaf].block) ? s.evict(leaf) : s.policy->pass_over(leaf);
   }
   s.policy->reconsider();
   return s.pool.blocks_free() >= blocks;
@@ -302,40 +300,42 @@ bool PrefixTree::evict_until_free(std::uint32_t blocks, double before_s) {
 
 void PrefixTree::give_up(std::span<const PoolBlockId> blocks) {
   State& s = *state_;
+  const std::vector<bool> stays = s.staying(blocks);
   std::vector<bool> given(s.holders.size());
   for (const PoolBlockId block : blocks) given[block] = true;
-  const auto goes = [&](const Node& node) {
-    return given[node.block] && s.pool.references(node.block) == s.holders[node.block] + 1;
+  const auto goes = [&](NodeId id) {  // with the first of these blocks on the way to its root
+    while (id != kNoNode && !stays[id] && !given[s.nodes[id].block]) id = s.nodes[id].parent;
+    return id != kNoNode && !stays[id];
   };
   s.prune(goes, [&s](NodeId leaf) { s.evict(leaf); });
 }
 
 void PrefixTree::on_evicted(std::function<void(std::uint64_t)> told) { state_->told_evicted = std::move(told); }
-
 void PrefixTree::clear() {
-  state_->prune([](const Node&) { return true; }, [this](NodeId leaf) { state_->remove(leaf); });
+  state_->prune([](NodeId) { return true; }, [this](NodeId leaf) { state_->remove(leaf); });
 }
 
 std::uint32_t PrefixTree::nodes() const {
   return static_cast<std::uint32_t>(state_->nodes.size() - state_->unused.size());
 }
-
 // A node leaves after those behind it alone, so one in use keeps all before it.
-std::uint32_t PrefixTree::State::count_evictable(std::span<const PoolBlockId> given_back) const {
+std::vector<bool> PrefixTree::State::staying(std::span<const PoolBlockId> given_back) const {
   std::vector<std::uint32_t> held = holders;
   for (const PoolBlockId block : given_back) ++held[block];
-  const auto goes = [&](PoolBlockId block) { return pool.references(block) == held[block]; };
-  std::vector<bool> kept(nodes.size());
+  std::vector<bool> stays(nodes.size());
   for (NodeId id = 0; id < nodes.size(); ++id) {
-    if (!nodes[id].tokens || goes(nodes[id].block)) continue;
-    for (NodeId node = id; node != kNoNode && !kept[node]; node = nodes[node].parent) kept[node] = true;
+    if (!nodes[id].tokens || pool.references(nodes[id].block) == held[nodes[id].block]) continue;
+    for (NodeId node = id; node != kNoNode && !stays[node]; node = nodes[node].parent) stays[node] = true;
   }
+  return stays;
+}
+
+std::uint32_t PrefixTree::State::count_evictable(std::span<const PoolBlockId> given_back) const {
+  const std::vector<bool> stays = staying(given_back);
   std::vector<std::uint32_t> leaving(holders.size());  // by block: nodes
-  for (NodeId id = 0; id < nodes.size(); ++id) leaving[nodes[id].block] += nodes[id].tokens && !kept[id];
+  for (NodeId id = 0; id < nodes.size(); ++id) leaving[nodes[id].block] += nodes[id].tokens && !stays[id];
   std::uint32_t blocks = 0;
-  for (PoolBlockId block = 0; block < holders.size(); ++block) {
-    blocks += holders[block] > 0 && leaving[block] == holders[block] && goes(block);
-  }
+  for (PoolBlockId i = 0; i < holders.size(); ++i) blocks += holders[i] > 0 && leaving[i] == holders[i];
   return blocks;
 }
 

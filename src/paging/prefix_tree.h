@@ -56,8 +56,8 @@ class PrefixTree {
   // whose block only the tree holds. Blocks that sequences still hold would not become free, so their nodes are passed
   // over. Ends before a leaf that was visited at or after `before_s`.
   bool evict_until_free(std::uint32_t blocks, double before_s = std::numeric_limits<double>::infinity());
-  // Evicts the nodes of these blocks that only one sequence holds beside the tree, so that it holds them alone. Not
-  // those before a node that stays.
+  // Evicts the nodes of these blocks that only one sequence holds beside the tree, so that it holds them alone, and
+  // those behind them, which nobody holds. Not those before a node that stays.
   void give_up(std::span<const PoolBlockId> blocks);
   // Forgets everything; blocks that sequences hold live on with them. Not counted as evictions.
   void clear();

@@ -295,10 +295,9 @@ TEST_F(PrefixTreeTest, GivesUpWhatOneSequenceAloneHoldsBesideIt) {
   tree_.give_up(blocks);
   check();
   EXPECT_EQ(tree_.match(ids, "salt"), 16) << "two blocks are another's, too";
-  EXPECT_EQ(tree_.match(branch), 32) << "nobody holds its end, which keeps all before it";
-  EXPECT_EQ(tree_.match(ids), 28) << "the branch has as much of the last block";
+  EXPECT_EQ(tree_.match(branch), 16) << "what nobody holds goes with the block before it";
+  EXPECT_EQ(pool_->references(blocks[2]), 1);
   EXPECT_EQ(pool_->references(blocks[3]), 1);
-  EXPECT_TRUE(tree_.evict_until_free(pool_->blocks_free() + 1)) << "the branch";
   other.clear();
   tree_.give_up(blocks);
   check();
@@ -306,6 +305,27 @@ TEST_F(PrefixTreeTest, GivesUpWhatOneSequenceAloneHoldsBesideIt) {
   EXPECT_EQ(tree_.evictions(), 9);
   for (const PoolBlockId block : blocks) EXPECT_EQ(pool_->references(block), 1);
   EXPECT_TRUE(holder.check_integrity());
+}
+
+// As of a sequence that dropped all tokens of some blocks in between.
+TEST_F(PrefixTreeTest, GivesUpBlocksBehindWhichNobodyHoldsAny) {
+  const auto ids = tokens(0, 40);
+  serve(ids);
+  Sequence whole(*pool_);
+  tree_.adopt(ids, whole);
+  const auto blocks = whole.blocks(40);
+  const std::vector<PoolBlockId> held = {blocks[1], blocks[3]};
+  pool_->retain_blocks(held);
+  whole.clear();
+  auto sibling = tokens(0, 16);
+  sibling[8] = -1;
+  serve(sibling);
+  tree_.give_up(held);
+  check();
+  EXPECT_EQ(tree_.match(ids), 8) << "what lies before them stays";
+  EXPECT_EQ(tree_.match(sibling), 16);
+  for (const PoolBlockId block : held) EXPECT_EQ(pool_->references(block), 1);
+  pool_->release_blocks(held);
 }
 
 TEST_F(PrefixTreeTest, ClearForgetsButSequencesKeep) {
