@@ -67,7 +67,7 @@ TEST_F(SharedBudgetTest, APromptLeavesThePrefixCacheWhereThePoolHasNoRoomForACop
 TEST_F(SharedBudgetTest, APromptThatWaitsToBeStoredIsGivenUpForTheRequest) {
   for (const char* method : kBudgetMethods) {
     open(15);
-    Request request = shared(2, 200, 300, KvBudgetOptions{.tokens = 48, .method = method, .interval = 32});
+    Request request = shared(2, 200, 300, KvBudgetOptions{.tokens = 48, .method = method, .interval = 64});
     request.spans[0].store = true;
     request.spans[0].label = "document";
     const Response response = engine_->run(request);

@@ -124,24 +124,36 @@ TEST_P(KvBudgetMemoryTest, OneTokenAStepReturnsPagesOnlyWhenEmpty) {
   EXPECT_LE(use.most_decoding, 32u / 16 + 3);
 }
 
-// In pools of as many blocks as one request needs with its holes closed, and a few more: 600 tokens are 38.
+// In pools of as many blocks as one request needs with its holes closed, or two: what has the lowest norms lies
+// scattered over far more.
 TEST_P(KvBudgetMemoryTest, HolesThatNothingClosesAreClosedWhenThePoolIsFull) {
-  for (const Compaction how : {Compaction::kNone, Compaction::kRepack}) {
-    for (const std::uint32_t interval : {1u, 16u}) {
-      if (how == Compaction::kRepack && interval > 1) continue;
-      for (const std::uint32_t at_once : {1u, 2u}) {
-        open(at_once == 1 ? 15 : 24);
-        const KvBudgetOptions budget{.tokens = 48, .method = "random", .interval = interval, .compaction = how};
-        const Use use = run(std::vector<Request>(at_once, generate(200, 400, budget)));
-        for (const Response& response : use.responses) {
-          EXPECT_FALSE(response.error) << response.error->message;
-          EXPECT_EQ(response.tokens.size(), 400u);
-        }
-        EXPECT_EQ(engine_->stats().preempted, 0u);
-        expect_all_back("random");
+  struct Case {
+    Compaction how;
+    std::uint32_t interval;
+  };
+  for (const auto& [how, interval] : {Case{Compaction::kNone, 1}, {Compaction::kNone, 16}, {Compaction::kRepack, 1}}) {
+    for (const std::uint32_t at_once : {1u, 2u}) {
+      open(at_once == 1 ? 9 : 14);
+      const KvBudgetOptions budget{.tokens = 48, .method = "knorm", .interval = interval, .compaction = how};
+      const Use use = run(std::vector<Request>(at_once, generate(96, 700, budget)));
+      for (const Response& response : use.responses) {
+        EXPECT_FALSE(response.error) << response.error->message;
+        EXPECT_EQ(response.tokens.size(), 700u);
       }
+      EXPECT_EQ(engine_->stats().preempted, 0u) << at_once << " at once, every " << interval;
+      expect_all_back("knorm");
     }
   }
+}
+
+// Of another request, too, which else would be preempted.
+TEST_P(KvBudgetMemoryTest, HolesOfOneRequestAreClosedForAnother) {
+  open(32);
+  const KvBudgetOptions budget{.tokens = 48, .method = "knorm", .interval = 16, .compaction = Compaction::kNone};
+  const Use use = run({EngineTest::generate(5, 40, 300), generate(96, 500, budget)});
+  for (const Response& response : use.responses) EXPECT_FALSE(response.error) << response.error->message;
+  EXPECT_EQ(engine_->stats().preempted, 0u);
+  expect_all_back("knorm");
 }
 
 // Attention over what survives is the same wherever it lies.
