@@ -2,106 +2,20 @@
 
 #include <algorithm>
 #include <cassert>
-#include <limits>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "core/hash.h"
+#include "paging/prefix_tree_state.h"
 
 namespace shale {
 namespace {
 
-using Tokens = std::span<const std::int32_t>;
-
-struct TokensBefore {
-  using is_transparent = void;
-  bool operator()(Tokens a, Tokens b) const { return std::ranges::lexicographical_compare(a, b); }
-};
-
-// In order, so that the child which shares most with given tokens is one of two neighbours.
-using Children = std::map<std::vector<std::int32_t>, NodeId, TokensBefore>;
-
-using Roots = std::map<std::string, Children, std::less<>>;  // by salt, none of them empty
-
-struct Node {
-  NodeId parent = kNoNode;
-  Roots::iterator salt = {};
-  PoolBlockId block = 0;
-  std::uint32_t reproducible = 0;  // of its tokens, the first so many
-  NodeKey key = 0;
-  std::uint64_t name = 0;  // given by the caller; 0: none
-  double visited_s = 0;
-  Children children;
-  const std::vector<std::int32_t>* tokens = nullptr;  // its place among the parent's children; null while unused
-};
-
-std::uint32_t common_prefix(Tokens a, Tokens b) {
+std::uint32_t common_prefix(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
   return static_cast<std::uint32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
 }  // namespace
-
-struct PrefixTree::State {
-  PagePool& pool;
-  std::unique_ptr<EvictionPolicy> policy;
-  Roots roots = {};
-  std::vector<Node> nodes = {};  // by NodeId
-  std::vector<NodeId> unused = {};
-  std::vector<std::uint32_t> holders = std::vector<std::uint32_t>(pool.blocks_total());  // by block: nodes
-  std::uint64_t tick = 0;  // requests seen: calls of `adopt`
-  double time_s = 0;       // when the last of them arrived
-  std::uint64_t evictions = 0;
-  std::function<void(std::uint64_t)> told_evicted = {};
-  // Blocks that nothing but the tree holds, as long as the pool's sharings are these.
-  std::uint32_t evictable = 0;
-  std::uint64_t counted_at = std::numeric_limits<std::uint64_t>::max(), counts = 0;
-
-  std::uint32_t block_size() const { return pool.shape().block_size; }
-  // Whether nobody but nodes holds the block: one, or several of different salts.
-  bool alone(PoolBlockId block) const { return pool.references(block) == holders[block]; }
-  // The children of a node, or where it is none the roots of a salt.
-  Children& children(NodeId node, Roots::iterator salt) {
-    return node == kNoNode ? salt->second : nodes[node].children;
-  }
-  const Children& children(NodeId node, Roots::const_iterator salt) const {
-    return node == kNoNode ? salt->second : nodes[node].children;
-  }
-
-  struct Match {
-    std::vector<NodeId> path;
-    std::uint32_t tokens = 0;        // matched along the path
-    std::uint32_t in_last = 0;       // of them in the last node
-    std::uint32_t reproducible = 0;  // of them, the first so many
-    bool whole(const State& state) const { return path.empty() || in_last == state.nodes[path.back()].tokens->size(); }
-  };
-  Match find(Tokens tokens, std::string_view salt) const;
-  static std::pair<NodeId, std::uint32_t> closest_child(const Children& siblings, Tokens tokens);
-
-  NodeKey key(NodeId parent, Tokens tokens, std::string_view salt) const {
-    const NodeKey before = salt.empty() ? 0 : hash64(std::as_bytes(std::span(salt)), 1);
-    return hash64(std::as_bytes(tokens), parent == kNoNode ? before : nodes[parent].key);
-  }
-  NodeId add(NodeId parent, Tokens tokens, Roots::iterator salt);
-  void extend(NodeId leaf, Tokens tokens);
-  // The block that holds a node's tokens, in place of the one it had.
-  void hold(NodeId id, std::optional<PoolBlockId> before, PoolBlockId block, std::uint32_t reproducible);
-  void release(PoolBlockId block);
-  void remove(NodeId leaf);
-  // By node, once these references are given back: whether somebody holds its block, or one behind it, beside the tree.
-  std::vector<bool> staying(std::span<const PoolBlockId> given_back) const;
-  std::uint32_t count_evictable(std::span<const PoolBlockId> given_back = {}) const;
-  void evict(NodeId leaf);
-  // Takes nodes that go from any leaf towards the root, as far as they are leaves by then.
-  void prune(const auto& goes, const auto& take) {
-    const auto leaf = [&](NodeId id) { return id != kNoNode && nodes[id].tokens && nodes[id].children.empty(); };
-    for (NodeId id = 0; id < nodes.size(); ++id) {
-      for (NodeId node = id; leaf(node) && goes(node);) take(std::exchange(node, nodes[node].parent));
-    }
-  }
-  void visit(std::span<const NodeId> path, std::size_t inserted_from);
-};
 
 std::pair<NodeId, std::uint32_t> PrefixTree::State::closest_child(const Children& siblings, Tokens tokens) {
   std::pair<NodeId, std::uint32_t> closest{kNoNode, 0};
@@ -168,31 +82,6 @@ void PrefixTree::State::extend(NodeId leaf, Tokens tokens) {
   entry.key().assign(tokens.begin(), tokens.end());
   node.tokens = &siblings.insert(std::move(entry)).position->first;
   node.key = key(node.parent, tokens, node.salt->first);
-}
-
-void PrefixTree::State::release(PoolBlockId block) {
-  --holders[block];
-  if (pool.references(block) == 1) --evictable;
-  pool.release_block(block);
-}
-
-void PrefixTree::State::remove(NodeId leaf) {
-  Node& node = nodes[leaf];
-  assert(node.children.empty());
-  const NodeId parent = node.parent;
-  release(node.block);
-  const Roots::iterator salt = node.salt;
-  children(parent, salt).erase(*node.tokens);
-  if (salt->second.empty()) roots.erase(salt);
-  node = {};
-  unused.push_back(leaf);
-  policy->evicted(leaf, parent, parent != kNoNode && nodes[parent].children.empty());
-}
-
-void PrefixTree::State::evict(NodeId leaf) {
-  if (nodes[leaf].name != 0 && told_evicted) told_evicted(nodes[leaf].name);
-  remove(leaf);
-  ++evictions;
 }
 
 void PrefixTree::State::visit(std::span<const NodeId> path, std::size_t inserted_from) {
@@ -272,7 +161,7 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
     }
   }
   for (std::size_t i = 0; i < there; ++i) {
-    const Node& node = s.nodes[match.path[i]];
+    const State::Node& node = s.nodes[match.path[i]];
     if (page(i).size() == node.tokens->size() && reproducible_in(i) > node.reproducible) hold(i, node.block);
   }
   const std::size_t inserted_from = match.path.size();
@@ -287,80 +176,14 @@ Status PrefixTree::insert(std::span<const std::int32_t> tokens, const Sequence& 
   return {};
 }
 
-bool PrefixTree::evict_until_free(std::uint32_t blocks, double before_s) {
-  State& s = *state_;
-  while (s.pool.blocks_free() < blocks) {
-    const NodeId leaf = s.policy->victim();
-    if (leaf == kNoNode || s.nodes[leaf].visited_s >= before_s) break;
-    s.alone(s.nodes[leaf].block) ? s.evict(leaf) : s.policy->pass_over(leaf);
-  }
-  s.policy->reconsider();
-  return s.pool.blocks_free() >= blocks;
-}
-
-void PrefixTree::give_up(std::span<const PoolBlockId> blocks) {
-  State& s = *state_;
-  const std::vector<bool> stays = s.staying(blocks);
-  std::vector<bool> given(s.holders.size());
-  for (const PoolBlockId block : blocks) given[block] = true;
-  const auto goes = [&](NodeId id) {  // with the first of these blocks on the way to its root
-    while (id != kNoNode && !stays[id] && !given[s.nodes[id].block]) id = s.nodes[id].parent;
-    return id != kNoNode && !stays[id];
-  };
-  s.prune(goes, [&s](NodeId leaf) { s.evict(leaf); });
-}
-
-void PrefixTree::on_evicted(std::function<void(std::uint64_t)> told) { state_->told_evicted = std::move(told); }
-void PrefixTree::clear() {
-  state_->prune([](NodeId) { return true; }, [this](NodeId leaf) { state_->remove(leaf); });
-}
-
 std::uint32_t PrefixTree::nodes() const {
   return static_cast<std::uint32_t>(state_->nodes.size() - state_->unused.size());
 }
-// A node leaves after those behind it alone, so one in use keeps all before it.
-std::vector<bool> PrefixTree::State::staying(std::span<const PoolBlockId> given_back) const {
-  std::vector<std::uint32_t> held = holders;
-  for (const PoolBlockId block : given_back) ++held[block];
-  std::vector<bool> stays(nodes.size());
-  for (NodeId id = 0; id < nodes.size(); ++id) {
-    if (!nodes[id].tokens || pool.references(nodes[id].block) == held[nodes[id].block]) continue;
-    for (NodeId node = id; node != kNoNode && !stays[node]; node = nodes[node].parent) stays[node] = true;
-  }
-  return stays;
-}
-
-std::uint32_t PrefixTree::State::count_evictable(std::span<const PoolBlockId> given_back) const {
-  const std::vector<bool> stays = staying(given_back);
-  std::vector<std::uint32_t> leaving(holders.size());  // by block: nodes
-  for (NodeId id = 0; id < nodes.size(); ++id) leaving[nodes[id].block] += nodes[id].tokens && !stays[id];
-  std::uint32_t blocks = 0;
-  for (PoolBlockId i = 0; i < holders.size(); ++i) blocks += holders[i] > 0 && leaving[i] == holders[i];
-  return blocks;
-}
-
-// A node that comes shares its block with whoever computed it; one that goes takes a block along that only it holds, or
-// ceases to share it.
-std::uint32_t PrefixTree::evictable() const {
-  State& s = *state_;
-  if (s.counted_at != s.pool.sharings()) {
-    s.evictable = s.count_evictable();
-    s.counted_at = s.pool.sharings();
-    ++s.counts;
-  }
-  return s.evictable;
-}
-std::uint32_t PrefixTree::evictable(std::span<const PoolBlockId> given_back) const {
-  return state_->count_evictable(given_back);
-}
-std::uint32_t PrefixTree::holders(PoolBlockId block) const { return state_->holders[block]; }
-std::uint64_t PrefixTree::counts() const { return state_->counts; }
-std::uint64_t PrefixTree::evictions() const { return state_->evictions; }
 
 Status PrefixTree::check_integrity() const {
   const State& s = *state_;
   std::uint32_t seen = 0;
-  std::vector<std::pair<NodeId, Roots::const_iterator>> parents;
+  std::vector<std::pair<NodeId, State::Roots::const_iterator>> parents;
   for (auto salt = s.roots.begin(); salt != s.roots.end(); ++salt) {
     if (salt->second.empty()) return fail(ErrorCode::kInternal, "a salt without nodes is kept");
     parents.emplace_back(kNoNode, salt);
@@ -368,10 +191,11 @@ Status PrefixTree::check_integrity() const {
   while (!parents.empty()) {
     const auto [parent, salt] = parents.back();
     parents.pop_back();
-    Tokens before;
+    State::Tokens before;
     for (const auto& [tokens, id] : s.children(parent, salt)) {
-      const Node& node = s.nodes[id];
-      if (Roots::const_iterator(node.salt) != salt) return fail(ErrorCode::kInternal, "node {} is of another salt", id);
+      const State::Node& node = s.nodes[id];
+      if (State::Roots::const_iterator(node.salt) != salt)
+        return fail(ErrorCode::kInternal, "node {} is of another salt", id);
       if (node.parent != parent || node.tokens != &tokens) return fail(ErrorCode::kInternal, "node {} hangs loose", id);
       if (tokens.empty() || tokens.size() > s.block_size()) {
         return fail(ErrorCode::kInternal, "node {} holds {} tokens", id, tokens.size());
