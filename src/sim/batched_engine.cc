@@ -131,7 +131,6 @@ bool BatchedEngine::admit() {
   for (const ContextId id : cached_path) run.reserved_bytes -= pool_.bytes(id);
   if (!pool_.begin(cached_path, run.reserved_bytes)) return false;
   if (next_++ == options_.warm_requests) {
-    engine_.count_from_here();
     counted_from_s_ = now_s_;
     busy_s_ = 0;
   }

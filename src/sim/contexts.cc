@@ -28,7 +28,7 @@ Contexts::Contexts(const Trace& trace) : of_block_(trace.unique_blocks(), kNoCon
       Context context;
       if (before != kNoBlock) {
         context.parent = of_block_[before];
-        context.first_token = contexts_[context.parent].first_token + contexts_[context.parent].tokens;
+        context.first_token = contexts_[context.parent].end();
       }
       contexts_.push_back(context);
     } else {
@@ -38,10 +38,9 @@ Contexts::Contexts(const Trace& trace) : of_block_(trace.unique_blocks(), kNoCon
   }
 }
 
-std::vector<ContextId> Contexts::path(std::span<const BlockId> blocks) const {
+std::vector<ContextId> Contexts::path(std::span<const BlockId> blocks, ContextId above) const {
   std::vector<ContextId> path;
-  for (ContextId id = blocks.empty() ? kNoContext : of_block_[blocks.back()]; id != kNoContext;
-       id = contexts_[id].parent) {
+  for (ContextId id = blocks.empty() ? above : of_block_[blocks.back()]; id != above; id = contexts_[id].parent) {
     path.push_back(id);
   }
   std::ranges::reverse(path);
@@ -50,13 +49,10 @@ std::vector<ContextId> Contexts::path(std::span<const BlockId> blocks) const {
 
 Prompt Contexts::prompt(const Trace& trace, const TraceRequest& request) const {
   Prompt prompt{.path = path(trace.prompt(request))};
-  std::uint64_t named = 0;
-  for (const ContextId id : prompt.path) named += contexts_[id].tokens;
+  const ContextId last = prompt.path.empty() ? kNoContext : prompt.path.back();
+  const std::uint64_t named = last == kNoContext ? 0 : contexts_[last].end();
   prompt.unnamed_tokens = std::max<std::uint64_t>(request.input_tokens, named) - named;
-  if (request.output_blocks > 0) {
-    const std::vector<ContextId> all = path(trace.conversation(request));
-    prompt.answer.assign(all.begin() + static_cast<std::ptrdiff_t>(prompt.path.size()), all.end());
-  }
+  prompt.answer = path(trace.conversation(request), last);
   return prompt;
 }
 

@@ -18,6 +18,8 @@ struct Context {
   ContextId parent = kNoContext;
   std::uint32_t first_token = 0;  // its depth
   std::uint32_t tokens = 0;
+
+  std::uint32_t end() const { return first_token + tokens; }
 };
 
 // A request's prompt: contexts from the root side, then tokens in no block that the trace names.
@@ -35,7 +37,8 @@ class Contexts {
   Prompt prompt(const Trace& trace, const TraceRequest& request) const;
 
  private:
-  std::vector<ContextId> path(std::span<const BlockId> blocks) const;
+  // Those up to the last block, behind `above`, which is one of them or none.
+  std::vector<ContextId> path(std::span<const BlockId> blocks, ContextId above = kNoContext) const;
 
   std::vector<Context> contexts_;
   std::vector<ContextId> of_block_;  // by BlockId

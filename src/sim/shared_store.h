@@ -54,7 +54,7 @@ class SharedStore {
     ++transfers_;
     // The bytes pass one after another, in the windows from the first to the last.
     const double first = std::floor(begins_s / kWindowS), last = std::floor(busy_until_s_ / kWindowS);
-    if (bytes_per_s_ == 0 || first == last) return pass(first, static_cast<double>(bytes));
+    if (first == last) return pass(first, static_cast<double>(bytes));
     pass(first, ((first + 1) * kWindowS - begins_s) * bytes_per_s_);
     if (last - first > 1) peak_bytes_ = std::max(peak_bytes_, kWindowS * bytes_per_s_);
     pass(last, (busy_until_s_ - last * kWindowS) * bytes_per_s_);

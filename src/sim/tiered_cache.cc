@@ -72,10 +72,7 @@ Times serve_alone(const Trace& trace, const Contexts& contexts, const TieredOpti
       now_s = servers.first_end_s();
       servers.finish_first();
     }
-    if (i > 0 && i == options.warm_requests) {
-      engine.count_from_here();
-      from_s = now_s;
-    }
+    if (i > 0 && i == options.warm_requests) from_s = now_s;
     const bool counted = i >= options.warm_requests;
     const double service_s = servers.begin(contexts.prompt(trace, request), now_s, counted).seconds;
     if (!counted) continue;

@@ -30,12 +30,6 @@ TieredEngine::TieredEngine(const Contexts& contexts, const TieredOptions& option
              {.alpha = options.alpha, .half_life_s = options.half_life_s, .move_s_per_byte = options.move_s_per_byte},
              rooms(options.hardware), *this),
       given_up_(options.half_life_s) {
-  count_from_here();
-}
-
-void TieredEngine::count_from_here() {
-  result_ = {};
-  quality_ = 0;
   result_.tokens_loaded.resize(tiers().size());
   result_.bytes_read.resize(tiers().size());
   result_.bytes_written.resize(tiers().size());
@@ -131,9 +125,8 @@ void TieredEngine::discover(std::span<const ContextId> path) {
 
 // Of computing what is in no block, behind all contexts.
 double TieredEngine::unnamed_s(const Prompt& prompt) const {
-  if (prompt.path.empty()) return options_.hardware.prefill_s(prompt.unnamed_tokens, 0);
-  const Context& last = contexts_.all()[prompt.path.back()];
-  return options_.hardware.prefill_s(prompt.unnamed_tokens, last.first_token + last.tokens);
+  const std::uint32_t named = prompt.path.empty() ? 0 : contexts_.all()[prompt.path.back()].end();
+  return options_.hardware.prefill_s(prompt.unnamed_tokens, named);
 }
 
 double TieredEngine::estimate_s(const Prompt& prompt, double now_s) const {

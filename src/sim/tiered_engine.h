@@ -81,8 +81,6 @@ class TieredEngine final : public PlacementBackend {
 
   // So far: all but times, which are the caller's.
   const TieredResult& counts() const { return result_; }
-  // Forgets what it counted.
-  void count_from_here();
   double quality_sum() const { return quality_; }
 
  private:
