@@ -117,8 +117,8 @@ struct Backlog {
   ComputeBacklog engine;
   bool pool_only = false;  // no tier is asked
   bool meet = false;       // the caller computes up to Retrieval::compute_until() while the rest is loaded
-  // Frees blocks of the pool for what is loaded; false, having done as little as it may, where it cannot. Empty: evicts
-  // what is kept for later requests.
+  // Frees blocks of the pool for what is loaded; false where it cannot, and then nothing that waits to be stored was
+  // given up for it. Empty: evicts what is kept for later requests.
   std::function<bool(std::uint32_t blocks)> ensure_free = {};
 };
 
@@ -238,6 +238,8 @@ class Cache {
   // Frees pool blocks by evicting what is kept for later requests until `blocks` are free; false when it cannot, or not
   // without keeping fewer than `left` of them.
   bool evict_until_free(std::uint32_t blocks, std::uint32_t left = 0);
+  // The same, but evicts nothing where that would not be enough.
+  bool evict_if_enough(std::uint32_t blocks);
   // Evicts what only one sequence holds of these blocks beside the prefix cache: they are its own then.
   void give_up(std::span<const PoolBlockId> blocks);
   // Blocks of the pool that evict_until_free could free: kept for later requests alone. And those that giving up
@@ -245,7 +247,8 @@ class Cache {
   std::uint32_t blocks_evictable() const;
   std::uint32_t blocks_waiting_to_be_stored() const;
   // Blocks that would be free or evictable were all storing given up, and these references, one for each time that a
-  // block is named. Exact, and visits every block.
+  // block is named. Visits every block. What lossy prefixes hold counts about, and not where it waits to be stored,
+  // too.
   std::uint32_t blocks_free_without_storing(std::vector<PoolBlockId> given_back = {}) const;
   // Blocks that are to be encoded, those that requests still use included: when these end, the next that needs blocks
   // has them, and what is not encoded by then is given up. What is merely looked at is not among them.

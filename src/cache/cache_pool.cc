@@ -130,6 +130,11 @@ bool Cache::State::evict_until_free(std::uint32_t blocks) {
   return tree->evict_until_free(blocks);
 }
 
+bool Cache::State::evict_if_enough(std::uint32_t blocks) {
+  return pool.blocks_free() + blocks_evictable() >= blocks && evict_until_free(blocks);
+}
+
+bool Cache::evict_if_enough(std::uint32_t blocks) { return state_->evict_if_enough(blocks); }
 bool Cache::evict_until_free(std::uint32_t blocks, std::uint32_t left) {
   const std::uint32_t free = pool().blocks_free();
   if (left > 0 && free + blocks_evictable() < blocks + left) return free >= blocks;

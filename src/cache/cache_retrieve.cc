@@ -45,9 +45,7 @@ Meeting::Context Cache::State::meeting_context(const StoreNeeds& needs, std::str
           .tenant = std::string(tenant_of(salt)),
           .slowdown = slowdown,
           // What it reads may yet be computed sooner: nothing is given up for it.
-          .ensure_free = [this](std::uint32_t blocks) {
-            return pool.blocks_free() + blocks_evictable() >= blocks && evict_until_free(blocks);
-          }};
+          .ensure_free = [this](std::uint32_t blocks) { return evict_if_enough(blocks); }};
 }
 
 void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choice, Sequence& sequence,

@@ -169,6 +169,7 @@ struct Cache::State {
   LossyPrefix* find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy);
   std::uint32_t blocks_evictable() const;
   bool evict_until_free(std::uint32_t blocks);
+  bool evict_if_enough(std::uint32_t blocks);
 };
 
 struct Retrieval::State {

@@ -4,6 +4,7 @@
 #include <utility>
 
 namespace shale {
+
 void LossyPrefixes::keep(LossyPrefix prefix) {
   sharings_counted_.reset();
   std::erase_if(prefixes_, [&](const LossyPrefix& other) { return other.last == prefix.last; });
@@ -35,13 +36,11 @@ void LossyPrefixes::drop(const LossyPrefix& prefix) {
 }
 
 // What one began with, others hold as well. Whoever holds what nobody began with holds all before it.
-const std::vector<PageId>& LossyPrefixes::evictable_pages(const PrefixTree& tree) const {
-  const PagePool* const pool = prefixes_.empty() ? nullptr : &prefixes_.front().pages.pool();
-  if (pool && sharings_counted_ == pool->sharings()) return evictable_pages_;
-  evictable_pages_.clear();
-  if (!pool) return evictable_pages_;
-  sharings_counted_ = pool->sharings();
-  std::vector<PageId> held;
+void LossyPrefixes::count(const PrefixTree& tree) const {
+  const PagePool& pool = prefixes_.front().pages.pool();
+  if (sharings_counted_ == pool.sharings()) return;
+  sharings_counted_ = pool.sharings();
+  std::vector<PageId> held, evictable;
   for (const LossyPrefix& prefix : prefixes_) {
     const std::vector<PageId> pages = prefix.pages.page_ids();
     held.insert(held.end(), pages.begin(), pages.end());
@@ -49,25 +48,25 @@ const std::vector<PageId>& LossyPrefixes::evictable_pages(const PrefixTree& tree
   std::ranges::sort(held);
   for (auto page = held.begin(), next = page; page != held.end(); page = next) {
     next = std::upper_bound(page, held.end(), *page);
-    const PoolBlockId block = pool->block_of(*page);
-    const std::uint32_t nodes = pool->is_split(block) ? 0 : tree.holders(block);
-    if (pool->page_references(*page) == nodes + (next - page)) evictable_pages_.push_back(*page);
+    const PoolBlockId block = pool.block_of(*page);
+    const std::uint32_t nodes = pool.is_split(block) ? 0 : tree.holders(block);
+    if (pool.page_references(*page) == nodes + (next - page)) evictable.push_back(*page);
   }
+  evictable_pages_ = static_cast<std::uint32_t>(evictable.size());
   for (const LossyPrefix& prefix : prefixes_) {
     prefix.pages_in_use = static_cast<std::uint32_t>(std::ranges::count_if(
-        prefix.pages.page_ids(), [&](PageId page) { return !std::ranges::binary_search(evictable_pages_, page); }));
+        prefix.pages.page_ids(), [&](PageId page) { return !std::ranges::binary_search(evictable, page); }));
   }
-  return evictable_pages_;
 }
 
 std::uint32_t LossyPrefixes::evictable(const PrefixTree& tree) const {
-  const std::vector<PageId>& pages = evictable_pages(tree);
-  if (pages.empty()) return 0;
-  return prefixes_.front().pages.pool().shape().blocks_for_pages(static_cast<std::uint32_t>(pages.size()));
+  if (prefixes_.empty()) return 0;
+  count(tree);
+  return prefixes_.front().pages.pool().shape().blocks_for_pages(evictable_pages_);
 }
 
 std::uint32_t LossyPrefixes::in_use(const LossyPrefix& prefix, const PrefixTree& tree) const {
-  static_cast<void>(evictable_pages(tree));
+  count(tree);
   return prefix.pages.pool().shape().blocks_for_pages(prefix.pages_in_use);
 }
 

@@ -48,11 +48,12 @@ class LossyPrefixes {
   std::uint32_t in_use(const LossyPrefix& prefix, const PrefixTree& tree) const;
 
  private:
-  const std::vector<PageId>& evictable_pages(const PrefixTree& tree) const;
+  // Counts pages anew once somebody began or ceased to share one.
+  void count(const PrefixTree& tree) const;
 
   std::list<LossyPrefix> prefixes_;
-  mutable std::vector<PageId> evictable_pages_;            // in order, each once
-  mutable std::optional<std::uint64_t> sharings_counted_;  // of the pool, for which these are they
+  mutable std::uint32_t evictable_pages_ = 0;
+  mutable std::optional<std::uint64_t> sharings_counted_;  // of the pool, for which the counts are
   std::uint64_t evictions_ = 0;
 };
 

@@ -121,8 +121,7 @@ void BlockManager::ensure_owned(const Sequence& sequence) {
   const std::uint32_t single = pool.pages_free() - pool.blocks_free() * pool.shape().pages_per_block();
   const std::uint32_t pages = sequence.pages_to_own();
   const std::uint32_t blocks = pool.shape().blocks_for_pages(pages - std::min(pages, single));
-  const bool room = pool.blocks_free() + cache_.blocks_evictable() >= blocks && cache_.evict_until_free(blocks);
-  if (!room) cache_.give_up(sequence.shared_blocks());
+  if (!cache_.evict_if_enough(blocks)) cache_.give_up(sequence.shared_blocks());
 }
 
 }  // namespace shale

@@ -41,7 +41,7 @@ class BlockManager {
   // Appends room for `tokens` to the run's sequence, and frees no more for it than it takes. False when nothing but
   // other requests' is left.
   bool append(RequestState& run, std::uint32_t tokens);
-  // Frees blocks, too. Where that would not be enough, returns false and gives up nothing.
+  // Frees blocks, too. Where that is not enough, returns false: prefixes were evicted, but nothing else was given up.
   bool ensure_free(std::uint32_t blocks);
   // Where prefixes are not enough: gives up one repetition, or storing one run, and evicts what only that held until
   // `blocks` are free. False when there is none.

@@ -20,8 +20,6 @@ ContextKind kind_of(const Tokenizer& tokenizer, std::span<const Token> tokens);
 class Storing {
  public:
   Storing(const Model& model, const Tokenizer& tokenizer, Cache& cache);
-  Storing(const Storing&) = delete;
-  Storing& operator=(const Storing&) = delete;
 
   // Watches the span at the end of the run's sequence while it is computed, where it is to be stored: null where it
   // is not, or its pages are lossy, which is not stored.

@@ -63,24 +63,6 @@ TEST_F(KvBudgetTest, HoleFillClosesTheHolesOfTheFirstRound) {
   EXPECT_TRUE(sequence.check_integrity());
 }
 
-// What is left of every table once its lowest full page is dropped.
-std::vector<std::vector<PageId>> without_lowest(const Sequence& sequence, bool keep_newest) {
-  const PageShape& shape = sequence.pool().shape();
-  std::vector<std::vector<PageId>> left(shape.pages_per_block());
-  for (std::uint32_t table = 0; table < left.size(); ++table) {
-    const auto pages = sequence.table(table / shape.kv_heads, table % shape.kv_heads).pages;
-    const bool open = pages.back().count < shape.block_size;
-    std::size_t lowest = 0;
-    for (std::size_t p = 1; p + keep_newest + open < pages.size(); ++p) {
-      if (mean_ratio(sequence.pool(), pages[p]) < mean_ratio(sequence.pool(), pages[lowest])) lowest = p;
-    }
-    for (std::size_t p = 0; p < pages.size(); ++p) {
-      if (p != lowest) left[table].push_back(pages[p].page);
-    }
-  }
-  return left;
-}
-
 std::vector<std::vector<PageId>> pages_by_table(const Sequence& sequence) {
   const PageShape& shape = sequence.pool().shape();
   std::vector<std::vector<PageId>> pages(shape.pages_per_block());
@@ -91,6 +73,43 @@ std::vector<std::vector<PageId>> pages_by_table(const Sequence& sequence) {
   return pages;
 }
 
+// What is left of every table once its lowest full page is dropped.
+std::vector<std::vector<PageId>> without_lowest(const Sequence& sequence, bool keep_newest) {
+  const PageShape& shape = sequence.pool().shape();
+  std::vector<std::vector<PageId>> left = pages_by_table(sequence);
+  for (std::uint32_t table = 0; table < left.size(); ++table) {
+    const auto pages = sequence.table(table / shape.kv_heads, table % shape.kv_heads).pages;
+    const bool open = pages.back().count < shape.block_size;
+    std::ptrdiff_t lowest = 0;
+    for (std::ptrdiff_t p = 1; p + keep_newest + open < std::ssize(pages); ++p) {
+      if (mean_ratio(sequence.pool(), pages[p]) < mean_ratio(sequence.pool(), pages[lowest])) lowest = p;
+    }
+    left[table].erase(left[table].begin() + lowest);
+  }
+  return left;
+}
+
+// All pages of a pool that are free.
+class FreePages {
+ public:
+  explicit FreePages(PagePool& pool) : pool_(pool) {}
+  ~FreePages() { give_back(); }
+  FreePages(const FreePages&) = delete;
+  FreePages& operator=(const FreePages&) = delete;
+
+  void take() {
+    while (const auto page = pool_.allocate_page()) pages_.push_back(*page);
+  }
+  void give_back() {
+    for (const PageId page : pages_) pool_.release_page(page);
+    pages_.clear();
+  }
+
+ private:
+  PagePool& pool_;
+  std::vector<PageId> pages_;
+};
+
 // While others hold its pages and the pool is full, a sequence cannot pack them, and its heads differ in how many they
 // have: each drops the lowest of its own full pages. It does so, too, once there was room to copy them.
 TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
@@ -100,15 +119,8 @@ TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
   Sequence sequence(*pool_);
   append(sequence, 200, random);
   const Sequence reader = sequence.fork();
-  std::vector<PageId> taken;  // all that are free while it drops: nothing can be copied
-  const auto take = [&] {
-    while (const auto page = pool_->allocate_page()) taken.push_back(*page);
-  };
-  const auto give_back = [&] {
-    for (const PageId page : taken) pool_->release_page(page);
-    taken.clear();
-  };
-  take();
+  FreePages free(*pool_);
+  free.take();  // while it drops: nothing can be copied
   const auto budget =
       KvBudget::create({.tokens = 32, .keep_newest_page = true}, model_->info(), shape.block_size, 200, {}, nullptr)
           .value();
@@ -118,9 +130,9 @@ TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
   std::uint32_t evictions = 0;
   bool differ = false;
   for (int i = 0; i < 200; ++i) {
-    give_back();
+    free.give_back();
     append(sequence, 1, random);
-    if (i < 100) take();
+    if (i < 100) free.take();
     if (!budget->due(sequence)) continue;
     const bool copies = i >= 100 && sequence.pages_to_own() > 0;
     const auto expected = without_lowest(sequence, true);
@@ -136,7 +148,6 @@ TEST_F(KvBudgetTest, EveryHeadDropsItsLowestPage) {
   EXPECT_GE(evictions, 10u);
   EXPECT_TRUE(differ);
   EXPECT_TRUE(sequence.check_integrity());
-  give_back();
 }
 
 // Others let go of its pages, and it packs where these lie: what was known of a page is another's now.
@@ -146,12 +157,11 @@ TEST_F(KvBudgetTest, DropsTheLowestPageOnceItWasPacked) {
   Sequence sequence(*pool_);
   append(sequence, 200, random);
   std::optional<Sequence> reader(sequence.fork());
-  std::vector<PageId> taken;
+  FreePages free(*pool_);
   const auto append_one = [&](float times = 1) {
-    for (const PageId page : taken) pool_->release_page(page);
-    taken.clear();
+    free.give_back();
     append(sequence, 1, random, times);
-    while (const auto page = pool_->allocate_page()) taken.push_back(*page);
+    free.take();
   };
   append_one();
   const auto budget =
@@ -168,7 +178,6 @@ TEST_F(KvBudgetTest, DropsTheLowestPageOnceItWasPacked) {
   const auto expected = without_lowest(sequence, false);
   budget->work(sequence, model_->executor());
   EXPECT_EQ(pages_by_table(sequence), expected);
-  for (const PageId page : taken) pool_->release_page(page);
 }
 
 // After the prompt as after every eviction each layer keeps what pyramid gives it in a context of that length.

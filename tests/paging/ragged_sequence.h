@@ -115,27 +115,22 @@ class Ragged {
   PagingWork drop(std::mt19937& random, std::uint32_t odds) {
     std::vector<std::vector<std::uint32_t>> slots(kHeads);
     for (std::uint32_t i = 0; i < kHeads; ++i) {
-      for (auto token = tokens[i].begin(); token != tokens[i].end();) {
-        if (random() % odds != 0) {
-          ++token;
-          continue;
-        }
-        slots[i].push_back(slot_of(i, token->first));
-        token = tokens[i].erase(token);
+      for (const auto& [position, value] : tokens[i]) {
+        if (random() % odds == 0) slots[i].push_back(slot_of(i, position));
       }
       std::ranges::shuffle(slots[i], random);
     }
-    keep_all();
-    return sequence.drop(slots);
+    return drop_by_head(slots);
   }
 
   // Drops these slots of every head.
-  PagingWork drop(const std::vector<std::uint32_t>& slots) {
+  PagingWork drop(const std::vector<std::uint32_t>& slots) { return drop_by_head(std::vector(kHeads, slots)); }
+  PagingWork drop_by_head(const std::vector<std::vector<std::uint32_t>>& slots) {
     for (std::uint32_t i = 0; i < kHeads; ++i) {
-      for (const std::uint32_t slot : slots) tokens[i].erase(sequence.positions(i / 2, i % 2)[slot]);
+      for (const std::uint32_t slot : slots[i]) tokens[i].erase(sequence.positions(i / 2, i % 2)[slot]);
     }
     keep_all();
-    return sequence.drop(std::vector(kHeads, slots));
+    return sequence.drop(slots);
   }
 
   // What is there now is not truncated later.

@@ -24,11 +24,8 @@ TEST(RaggedSequence, DroppingAWholePageReturnsIt) {
   ragged.sequence.part();
   EXPECT_EQ(pool->pages_free(), 4u);
   std::vector<std::vector<std::uint32_t>> slots(kHeads);
-  for (std::uint32_t s = 8; s < 16; ++s) {
-    slots[2].push_back(s);
-    ragged.tokens[2].erase(s);
-  }
-  const PagingWork work = ragged.sequence.drop(slots);
+  for (std::uint32_t s = 8; s < 16; ++s) slots[2].push_back(s);
+  const PagingWork work = ragged.drop_by_head(slots);
   EXPECT_EQ(work.tokens_dropped, 8);
   EXPECT_EQ(work.pages_freed, 1);
   EXPECT_EQ(pool->pages_free(), 5u);
@@ -46,12 +43,7 @@ TEST(RaggedSequence, AScatteredTokenReturnsNoPageUntilCompacted) {
   InlineExecutor executor;
   ASSERT_TRUE(ragged.append(32, 1));
   ragged.sequence.part();
-  std::vector<std::vector<std::uint32_t>> slots(kHeads);
-  for (auto& each : slots) each = {0, 1, 2, 3, 9, 10, 17, 30};
-  for (auto& each : ragged.tokens) {
-    for (const std::uint32_t slot : slots[0]) each.erase(slot);
-  }
-  EXPECT_EQ(ragged.sequence.drop(slots).pages_freed, 0);
+  EXPECT_EQ(ragged.drop({0, 1, 2, 3, 9, 10, 17, 30}).pages_freed, 0);
   ragged.check();
   const PagingWork work = ragged.sequence.compact(Compaction::kRepack, 0, kTables, executor);
   EXPECT_EQ(work.pages_freed, 4);
@@ -147,12 +139,10 @@ TEST(RaggedSequence, OwnsWhatIsLeftOfBlocksThatOthersHold) {
   std::vector<std::vector<std::uint32_t>> slots(kHeads);
   for (std::uint32_t i = 0; i + 1 < kHeads; ++i) {  // the last head keeps every token
     for (std::uint32_t s = 0; s < 40; ++s) {
-      if (s % 4 == i) continue;
-      slots[i].push_back(s);
-      ragged.tokens[i].erase(s);
+      if (s % 4 != i) slots[i].push_back(s);
     }
   }
-  EXPECT_EQ(ragged.sequence.drop(slots).pages_freed, 0u);
+  EXPECT_EQ(ragged.drop_by_head(slots).pages_freed, 0u);
   ASSERT_TRUE(ragged.append(4, 2));  // pages of its own behind
   EXPECT_EQ(ragged.sequence.pages_to_own(), 3 * 2u + 5);
   EXPECT_EQ(ragged.sequence.shared_blocks().size(), 5u);
@@ -218,12 +208,9 @@ TEST(RaggedSequence, AppendsToScatteredPagesWhereNoBlockIsWhole) {
   ragged.sequence.part();
   std::vector<std::vector<std::uint32_t>> slots(kHeads);
   for (std::uint32_t i = 0; i < kHeads; ++i) {
-    for (std::uint32_t s = 0; s < 8; ++s) {
-      slots[i].push_back(i % 2 * 8 + s);
-      ragged.tokens[i].erase(i % 2 * 8 + s);
-    }
+    for (std::uint32_t s = 0; s < 8; ++s) slots[i].push_back(i % 2 * 8 + s);
   }
-  EXPECT_EQ(ragged.sequence.drop(slots).pages_freed, 4);
+  EXPECT_EQ(ragged.drop_by_head(slots).pages_freed, 4);
   Ragged other(*pool);
   ASSERT_TRUE(other.append(8, 2));  // the last whole block
   EXPECT_FALSE(other.append(8, 2));
