@@ -230,10 +230,6 @@ Status run_bench_paging(const BenchPagingOptions& given) {
     return fail(ErrorCode::kInvalidArgument, "{} + {} tokens exceed the model's context of {}: give fewer",
                 options.prompt_tokens, options.output_tokens, model->info().context_max);
   }
-  std::optional<LlamaPeer> peer;
-  if (!options.peer.empty()) {
-    SHALE_ASSIGN(peer, LlamaPeer::open(options.peer));
-  }
   const Machine machine = measure_machine();
   if (!options.output.json) {
     fmt::print("{}\n{}: prefill {}; decode {}\n", machine.text(), model->info().name, model->info().prefill_weights,
@@ -241,6 +237,10 @@ Status run_bench_paging(const BenchPagingOptions& given) {
   }
   if (options.join_tokens > 0) {
     return join(options, *model, *tokenizer, machine);
+  }
+  std::optional<LlamaPeer> peer;
+  if (!options.peer.empty()) {
+    SHALE_ASSIGN(peer, LlamaPeer::open(options.peer));
   }
   PagingBench bench(options, *model, *tokenizer, machine);
   for (const std::uint32_t sequences : options.sequences)

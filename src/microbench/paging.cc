@@ -1,10 +1,11 @@
 #include "microbench/paging.h"
 
 #include <algorithm>
-#include <cmath>
 #include <random>
+#include <utility>
 
 #include "core/clock.h"
+#include "sim/simulate.h"
 #include "tiers/tiers.h"
 
 namespace shale::bench {
@@ -32,15 +33,6 @@ Request random_request(const PagingLoad& load, std::uint32_t vocabulary, std::ui
   request.use_cache = request.insert_prefix = load.prefix_cache;
   request.ignore_end = true;
   return request;
-}
-
-// Nearest rank.
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(values.size())));
-  const auto place = values.begin() + static_cast<std::ptrdiff_t>(std::max<std::size_t>(rank, 1) - 1);
-  std::ranges::nth_element(values, place);
-  return *place;
 }
 
 void thin(std::vector<std::pair<double, double>>& line) {
@@ -139,8 +131,9 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   const double input = double{1} * load.sequences * load.prompt_tokens;
   result.tokens_per_second = (input + output) / seconds;
   result.decode_tokens_per_second = decoded == 0 ? 0 : static_cast<double>(decoded) / decode_s;
-  result.itl_p50_seconds = quantile(gaps, 0.5);
-  result.itl_p99_seconds = quantile(gaps, 0.99);
+  const Percentiles itl = percentiles_of(std::move(gaps));
+  result.itl_p50_seconds = itl.p50;
+  result.itl_p99_seconds = itl.p99;
   result.pages_end = bench.pages_held();
   result.fragmentation /= static_cast<double>(steps);
   result.budget_occupancy /= static_cast<double>(steps);
@@ -189,10 +182,11 @@ Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, 
   }
   result.ttft_seconds = finished[0].ttft_seconds;
   result.joined_steps = joined.size();
-  result.itl_p50_seconds = quantile(alone, 0.5);
-  result.itl_p99_seconds = quantile(alone, 0.99);
-  result.joined_itl_p50_seconds = quantile(joined, 0.5);
-  result.joined_itl_p99_seconds = quantile(joined, 0.99);
+  const Percentiles itl = percentiles_of(std::move(alone)), joined_itl = percentiles_of(std::move(joined));
+  result.itl_p50_seconds = itl.p50;
+  result.itl_p99_seconds = itl.p99;
+  result.joined_itl_p50_seconds = joined_itl.p50;
+  result.joined_itl_p99_seconds = joined_itl.p99;
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <set>
 
 #include "profile/bootstrap.h"
@@ -102,10 +103,11 @@ ReportTable by_keep(const Rows& rows) {
       "Agreement by tokens kept", "16 bits; mean [95 % bootstrap interval over contexts]", {"method"}, {}};
   const auto keeps = keeps_of(ranked);
   for (const double keep : keeps) table.columns.push_back(keep_name(keep));
+  const std::size_t contexts = contexts_in(rows);
   for (const auto& [method, group] : methods_best_first(ranked)) {
     auto& line = table.rows.emplace_back(1, method);
     for (const double keep : keeps)
-      line.push_back(cell(where(group, [&](const auto& row) { return row.keep == keep; }), contexts_in(rows)));
+      line.push_back(cell(where(group, [&](const auto& row) { return row.keep == keep; }), contexts));
   }
   return table;
 }
@@ -123,9 +125,11 @@ ReportTable by_dataset(const Rows& rows) {
   const auto of = [](const Rows& some, const std::string& name) {
     return where(some, [&](const QualityRow& row) { return row.dataset == name; });
   };
+  std::map<std::string, std::size_t> contexts;
+  for (const auto& name : datasets) contexts[name] = contexts_in(of(rows, name));
   for (const auto& [method, group] : methods_best_first(at_keep)) {
     auto& line = table.rows.emplace_back(1, method);
-    for (const auto& name : datasets) line.push_back(short_cell(of(group, name), contexts_in(of(rows, name))));
+    for (const auto& name : datasets) line.push_back(short_cell(of(group, name), contexts.at(name)));
   }
   return table;
 }
@@ -136,6 +140,7 @@ ReportTable by_configuration(const Rows& rows) {
                     "bytes as a share of the KV as computed; mean [95 % bootstrap interval over contexts]",
                     {"method", "keep", "bits", "bytes", "agreement", "KL"},
                     {}};
+  const std::size_t contexts = contexts_in(rows);
   for (const auto& [key, group] :
        grouped(lossy, [](const QualityRow& row) { return std::tuple(-row.keep, -row.bits, row.method); })) {
     const auto share = mean_of(group, [](const QualityRow& row) {
@@ -143,7 +148,7 @@ ReportTable by_configuration(const Rows& rows) {
     });
     table.rows.push_back({std::get<2>(key), fmt::format("{}", -std::get<0>(key)),
                           fmt::format("{:.3g}", -std::get<1>(key)), fmt::format("{:.1f} %", 100 * share),
-                          cell(group, contexts_in(rows)),
+                          cell(group, contexts),
                           fmt::format("{:.4f}", mean_of(group, [](const QualityRow& row) { return row.kl; }))});
   }
   return table;
