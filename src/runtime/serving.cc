@@ -262,7 +262,8 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   SHALE_ASSIGN(serving->cache_, open_cache(stored, std::move(tiers), options.faults, std::move(cache_options),
                                            fingerprint, *serving->pool_, serving->clock_));
   note_prior_texts(*serving->tokenizer_, *serving->cache_);
-  for (const std::string& line : TierNews().look(tier_states(*serving->cache_), serving->clock_.now_s())) {
+  for (const std::string& line :
+       TierNews().look(tier_states(*serving->cache_, serving->cache_->store().stats()), serving->clock_.now_s())) {
     print_note("shale: " + line);
   }
   serving->engine_ = std::make_unique<Engine>(options.engine, *serving->model_, *serving->tokenizer_, *serving->cache_,

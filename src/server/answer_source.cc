@@ -36,7 +36,8 @@ void AnswerSource::log(int status, std::string_view outcome, std::string_view wh
                    .outcome = outcome,
                    .why = why.empty() ? notes_.warning : why,
                    .response = response,
-                   .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_at_).count()});
+                   .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_at_).count(),
+                   .peer = outcome == "refused" ? std::string_view(notes_.peer) : std::string_view()});
 }
 
 void AnswerSource::add_warning(HttpResponse& response) const {

@@ -26,6 +26,7 @@ HttpResponse with_id(HttpResponse response, const std::string& id);
 struct AnswerNotes {
   std::string warning = {};                   // sent with the answer; empty: none
   std::string tenant = {};                    // for the log
+  std::string peer = {};                      // for the log of a refusal
   std::string salt = {};                      // of the request
   std::shared_ptr<RequestLog> log = nullptr;  // null: none
 };

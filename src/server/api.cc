@@ -160,7 +160,7 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   const int tenant = tenant_of(http).value_or(-1);
   AnswerHead head = head_of(route.endpoint);
   const Asked asked{head.id, name_of(tenant), http.peer};
-  AnswerNotes notes{.tenant = std::string(name_of(tenant)), .log = options_.log};
+  AnswerNotes notes{.tenant = std::string(name_of(tenant)), .peer = http.peer, .log = options_.log};
   std::shared_ptr<const void> place;
   if (tenant >= 0 && !route.render) {
     place = tenants_.admit(tenant);

@@ -35,7 +35,8 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const C
     watch_.emplace(watch, engine);
   }
   requests_.cached = CachedTokens(engine.cache().tiers());
-  static_cast<void>(tier_news_.look(tier_states(engine.cache()), clock.now_s()));  // whoever opened them has told
+  static_cast<void>(tier_news_.look(tier_states(engine.cache(), engine.cache().store().stats()),
+                                    clock.now_s()));  // whoever opened them has told
   publish();
   thread_ = std::thread([this] { run(); });
 }
@@ -245,14 +246,15 @@ void EngineLoop::publish() {
                              tier->reads_queued(), tier->writes_queued(), tier->breaker()});
   }
   published_s_ = clock_.now_s();
-  tell_of_tiers();
+  tell_of_tiers(metrics.store);
   const std::lock_guard lock(mutex_);
   metrics_ = std::move(metrics);
 }
 
-void EngineLoop::tell_of_tiers() {
+void EngineLoop::tell_of_tiers(const StoreStats& stats) {
   if (!options_.on_note) return;
-  for (const std::string& line : tier_news_.look(tier_states(engine_.cache()), clock_.now_s())) options_.on_note(line);
+  for (const std::string& line : tier_news_.look(tier_states(engine_.cache(), stats), clock_.now_s()))
+    options_.on_note(line);
 }
 
 // Until somebody leaves something, or what is running may have made work.

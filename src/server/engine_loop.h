@@ -110,7 +110,7 @@ class EngineLoop {
   bool turn();
   bool keep_profiles(bool worked);
   void publish();
-  void tell_of_tiers();
+  void tell_of_tiers(const StoreStats& stats);
   void wait_for_work();
 
   const EngineLoopOptions options_;

@@ -35,8 +35,7 @@ std::vector<std::string> TierNews::look(const std::vector<State>& states, double
   return lines;
 }
 
-std::vector<TierNews::State> tier_states(const Cache& cache) {
-  const StoreStats stats = cache.store().stats();
+std::vector<TierNews::State> tier_states(const Cache& cache, const StoreStats& stats) {
   std::vector<TierNews::State> states;
   for (std::size_t i = 0; i < cache.tiers().size(); ++i) {
     TierNews::State state{cache.tiers()[i]->name(), std::nullopt};

@@ -31,6 +31,6 @@ class TierNews {
 };
 
 // The tiers of a cache as they are now.
-std::vector<TierNews::State> tier_states(const Cache& cache);
+std::vector<TierNews::State> tier_states(const Cache& cache, const StoreStats& stats);
 
 }  // namespace shale

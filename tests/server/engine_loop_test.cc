@@ -63,6 +63,16 @@ class EngineLoopTest : public EngineTest {
 class BusyEngineLoopTest : public EngineLoopTest {
  protected:
   BusyEngineLoopTest() : EngineLoopTest(testing::slow_model()) {}
+
+  // As many as the loop takes: one more is refused.
+  std::vector<Answer> fill(std::uint32_t requests) {
+    std::vector<Answer> answers;
+    for (std::uint32_t i = 0; i < requests; ++i) answers.push_back(loop_->submit(endless(i), false).value());
+    const auto refused = loop_->submit(ask(9, 40, 1), false);
+    EXPECT_TRUE(!refused && refused.error().code == ErrorCode::kBusy);
+    EXPECT_EQ(loop_->metrics().requests.overloaded, 1u);
+    return answers;
+  }
 };
 
 TEST_F(EngineLoopTest, AnswersAsTheEngineDoesAlone) {
@@ -205,12 +215,7 @@ TEST_F(EngineLoopTest, WhatIsRefusedIsNoQuestionToMeasureBy) {
 
 TEST_F(BusyEngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
   start({.queue_max = 1});
-  std::vector<Answer> answers;
-  for (std::uint32_t i = 0; i < 5; ++i) answers.push_back(loop_->submit(endless(i), false).value());
-  const auto refused = loop_->submit(ask(9, 40, 1), false);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
-  EXPECT_EQ(loop_->metrics().requests.overloaded, 1u);
+  auto answers = fill(5);
   EXPECT_GE(loop_->retry_after_s(), 1u);
   answers.clear();
   for (int i = 0; i < 2000 && !loop_->submit(ask(9, 40, 1), false); ++i) std::this_thread::sleep_for(5ms);
@@ -221,12 +226,7 @@ TEST_F(BusyEngineLoopTest, TakesNoMoreThanTheEngineLetsWait) {
   engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 1, .waiting_max = 2, .chunk_tokens = 128}, *model_,
                                      tokenizer_, *cache_, slow_);
   start({.queue_max = 4});
-  std::vector<Answer> answers;
-  for (std::uint32_t i = 0; i < 2; ++i) answers.push_back(loop_->submit(endless(i), false).value());
-  const auto refused = loop_->submit(ask(9, 40, 1), false);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kBusy);
-  EXPECT_EQ(loop_->metrics().requests.overloaded, 1u);
+  const auto answers = fill(2);
 }
 
 TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {

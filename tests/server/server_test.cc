@@ -181,8 +181,11 @@ TEST_F(ServerTest, LogsALineARequest) {
   streamed("/v1/chat/completions", chat("What is shale?"));
   const auto refused = post("/v1/chat/completions", chat("x", {{"n", 2}}));
   EXPECT_EQ(refused->status, 400);
+  EXPECT_EQ(post("/v1/completions", {{"prompt", {1'000'000}}})->status, 400) << "the engine refuses it";
   server_.reset();
-  ASSERT_EQ(lines.size(), 3u);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[3]["outcome"], "refused");
+  EXPECT_EQ(lines[3]["peer"], "127.0.0.1");
   EXPECT_EQ(lines[0]["request"], answer["id"]);
   EXPECT_EQ(lines[0]["outcome"], "length");
   EXPECT_EQ(lines[0]["usage"], answer["usage"]);

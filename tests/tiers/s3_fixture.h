@@ -23,6 +23,11 @@ class S3Test : public ::testing::Test {
     EXPECT_TRUE(tier) << tier.error().message;
     return std::move(*tier);
   }
+  std::unique_ptr<Tier> open_late(const S3Server& server, std::string_view options = "&timeout=2s") const {
+    auto specs = parse_tiers({server.url("some/prefix", options)}).value();
+    specs.front().late = true;
+    return make_tier(specs.front(), clock_).value();
+  }
 
   RealClock clock_;
 };
@@ -39,6 +44,7 @@ inline auto method_is(std::string method) {
   return [method](const S3Asked& asked) { return asked.method == method; };
 }
 
+inline bool is_list(const S3Asked& asked) { return asked.query.find("list-type") != std::string::npos; }
 inline bool is_data(const S3Asked& asked) { return asked.method == "GET" && asked.headers.contains("range"); }
 
 inline S3Answer slow_down(const S3Answer&) {

@@ -10,7 +10,6 @@ namespace shale::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 TEST_F(S3Test, ALateTierIsReadWhileWhatItHoldsIsCounted) {
   S3Server server;
@@ -18,12 +17,10 @@ TEST_F(S3Test, ALateTierIsReadWhileWhatItHoldsIsCounted) {
   ASSERT_TRUE(open(server)->write(id, blob_bytes(id, 5000))->wait());
   std::atomic<bool> may_list = false;
   server.set_fault([&](const S3Asked& asked, S3Answer right) {
-    if (asked.query.find("list-type") != std::string::npos) may_list.wait(false);
+    if (is_list(asked)) may_list.wait(false);
     return right;
   });
-  auto specs = parse_tiers({server.url("some/prefix", "&size=1GiB&timeout=60s")}).value();
-  specs.front().late = true;
-  const auto tier = make_tier(specs.front(), clock_).value();
+  const auto tier = open_late(server, "&size=1GiB&timeout=60s");
   EXPECT_TRUE(tier->reachable());
   EXPECT_FALSE(tier->trouble());
   EXPECT_EQ(tier->capacity_bytes(), 0u) << "nobody knows how much is left";
@@ -39,7 +36,7 @@ TEST_F(S3Test, ALateTierIsReadWhileWhatItHoldsIsCounted) {
 TEST_F(S3Test, CountingEndsWithTheTier) {
   std::atomic<int> pages = 0;
   S3Server server({.fault = [&](const S3Asked& asked, S3Answer right) {
-    if (asked.query.find("list-type") != std::string::npos) {
+    if (is_list(asked)) {
       right.body = fmt::format(
           "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>{}"
           "</NextContinuationToken></ListBucketResult>",
@@ -47,9 +44,7 @@ TEST_F(S3Test, CountingEndsWithTheTier) {
     }
     return right;
   }});
-  auto specs = parse_tiers({server.url("some/prefix")}).value();
-  specs.front().late = true;
-  auto tier = make_tier(specs.front(), clock_).value();
+  auto tier = open_late(server, {});
   EXPECT_TRUE(tier->reachable());
   EXPECT_GT(pages, 1);
   tier.reset();
@@ -64,9 +59,7 @@ TEST_F(S3Test, AListThatNeverEndsIsAnError) {
   const std::string same =
       "<ListBucketResult><IsTruncated>true</IsTruncated>"
       "<NextContinuationToken>same</NextContinuationToken></ListBucketResult>";
-  server.set_fault(errs(
-      10, [](const S3Asked& asked) { return asked.query.find("list-type") != std::string::npos; },
-      [&](const S3Answer&) { return S3Answer{.body = same}; }));
+  server.set_fault(errs(10, is_list, [&](const S3Answer&) { return S3Answer{.body = same}; }));
   EXPECT_EQ(code_of(tier->list()), ErrorCode::kIo);
 }
 
@@ -87,16 +80,13 @@ TEST_F(S3Test, ATierWhoseServerIsAwayIsOpenedWhenItComes) {
   auto server = std::make_unique<S3Server>();
   server->set_fault(errs(1000, [](const auto&) { return true; }, [](const S3Answer&) { return S3Answer{500}; }));
   EXPECT_EQ(code_of(try_open(*server, "&timeout=200ms")), ErrorCode::kIo);
-  auto specs = parse_tiers({server->url("x", "&timeout=200ms")}).value();
-  specs.front().late = true;
-  const auto tier = make_tier(specs.front(), clock_).value();
+  const auto tier = open_late(*server, "&timeout=200ms");
   EXPECT_FALSE(tier->reachable());
   EXPECT_EQ(tier->capacity_bytes(), 0u);
   EXPECT_FALSE(tier->counting()) << "it is not there yet";
   EXPECT_EQ(code_of(tier->read(blob_id(1, 0))->take()), ErrorCode::kBusy);
   server->set_fault({});
-  for (int i = 0; i < 600 && !tier->reachable(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  ASSERT_TRUE(tier->reachable());
+  ASSERT_TRUE(eventually([&] { return tier->reachable().has_value(); }));
   EXPECT_TRUE(tier->write(blob_id(1, 0), blob_bytes(blob_id(1, 0), 10))->wait());
 }
 

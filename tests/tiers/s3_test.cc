@@ -7,7 +7,6 @@
 #include <mutex>
 
 #include "io/net_proxy.h"
-#include "support/eventually.h"
 #include "tiers/blobs.h"
 #include "tiers/s3/s3_client.h"
 #include "tiers/s3_fixture.h"

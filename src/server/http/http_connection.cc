@@ -1,6 +1,5 @@
 #include "server/http/http_connection.h"
 
-#include <arpa/inet.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -37,16 +36,6 @@ HttpAnswer answer_of(HttpService& service, const HttpRequest& request, HttpWake 
   } catch (const std::exception&) {
     return service.refusal({500, "the request could not be served", request.peer});
   }
-}
-
-// What connections are counted by, as people write it.
-std::string text_of(const std::string& address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  char bytes[sizeof(in6_addr)] = {};
-  std::ranges::copy(address, bytes);
-  const bool six = address.size() > sizeof(in_addr);
-  if (address.empty() || !inet_ntop(six ? AF_INET6 : AF_INET, bytes, text, sizeof text)) return {};
-  return six ? fmt::format("{}/64", text) : text;
 }
 
 }  // namespace
@@ -183,7 +172,7 @@ void HttpConnection::parse() {
 // Whether its body is wanted; otherwise it is answered.
 bool HttpConnection::look_at_head() {
   HttpRequest& request = parser_->request();
-  request.peer = text_of(address_);
+  request.peer = address_;
   bodiless_ = request.method == "HEAD";
   close_after_ = hub_.finishing || !request.version_1_1 || lists(request.field("connection"), "close");
   if (hub_.refuses_foreign) {
@@ -216,7 +205,7 @@ bool HttpConnection::look_at_head() {
 // ---- Answering
 
 void HttpConnection::refuse(HttpFailure failure) {
-  failure.peer = text_of(address_);
+  failure.peer = address_;
   close_after_ = true;
   drop_body();
   respond(hub_.service->refusal(failure));

@@ -1,5 +1,7 @@
 #include "server/http/http_server.h"
 
+#include <arpa/inet.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -44,18 +46,25 @@ std::uint32_t affordable(std::uint32_t connections) {
   return static_cast<std::uint32_t>(std::min<rlim_t>(connections, left));
 }
 
-// Whom connections are counted for: an address, of IPv6 its network's; all of a Unix socket's are alike.
+// Whom connections are counted for, as people write it: an address, of IPv6 its network's; empty for all of a Unix
+// socket.
 std::string address_of(const HttpSocket& socket) {
   std::error_code error;
   const SocketEndpoint remote = socket.remote_endpoint(error);
   if (error || remote.protocol().family() == AF_UNIX) return {};
+  char text[INET6_ADDRSTRLEN] = "";
   if (remote.protocol().family() == AF_INET) {
-    const auto* four = reinterpret_cast<const sockaddr_in*>(remote.data());
-    return {reinterpret_cast<const char*>(&four->sin_addr), sizeof four->sin_addr};
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(remote.data())->sin_addr, text, sizeof text);
+    return text;
   }
-  const auto* six = reinterpret_cast<const sockaddr_in6*>(remote.data());
-  const char* bytes = reinterpret_cast<const char*>(&six->sin6_addr);
-  return IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? std::string(bytes + 12, 4) : std::string(bytes, 8);
+  in6_addr six = reinterpret_cast<const sockaddr_in6*>(remote.data())->sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&six)) {
+    inet_ntop(AF_INET, six.s6_addr + 12, text, sizeof text);
+    return text;
+  }
+  std::fill_n(six.s6_addr + 8, 8, std::uint8_t{0});
+  inet_ntop(AF_INET6, &six, text, sizeof text);
+  return fmt::format("{}/64", text);
 }
 
 Result<asio::ip::tcp::endpoint> resolve(asio::io_context& loop, const std::string& host, std::uint16_t port) {

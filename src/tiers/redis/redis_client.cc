@@ -27,12 +27,6 @@ constexpr unsigned kPausesMax = 6;
 constexpr double kPauseS = 0.05;
 constexpr double kSuccessorAfterS = 0.1;  // where a node is gone: by then others have said who holds its slots
 
-Error error_of(const RedisNode& node, const std::string& message) {
-  const bool full = message.starts_with("OOM ");
-  return {full ? ErrorCode::kFull : ErrorCode::kIo,
-          fmt::format("{}:{} says: {}", node.host, node.port, printable(message, kSaidBytes))};
-}
-
 }  // namespace
 
 double random_pause_share() { return 0.5 + 0.5 * static_cast<double>(random_number() >> 11) * 0x1p-53; }
@@ -240,7 +234,7 @@ void RedisClient::answered_error(Lane lane, std::uint32_t node, std::unique_ptr<
     const auto same = call->slot ? std::nullopt : std::optional(node);
     return worker_of(lane).send(lane, same, std::move(call), pause_s);
   }
-  call->done(std::unexpected(error_of(from, message)));
+  call->done(std::unexpected(said_by(from, message)));
 }
 
 // Another node of the cluster may have taken its place.

@@ -39,6 +39,12 @@ std::size_t bytes_of(const RedisCall& call) {
 
 }  // namespace
 
+Error said_by(const RedisNode& node, const std::string& message) {
+  const bool full = message.starts_with("OOM ");
+  return {full ? ErrorCode::kFull : ErrorCode::kIo,
+          fmt::format("{}:{} says: {}", node.host, node.port, printable(message, kSaidBytes))};
+}
+
 RedisLink::RedisLink(RedisNode node, const RedisAccess& access, Touch touch, const Clock& clock, OnReply on_reply,
                      std::function<void()> on_lost)
     : node_(std::move(node)),
@@ -185,12 +191,10 @@ Status RedisLink::reply(RespValue value) {
     }
     return {};
   }
-  const Error moved{ErrorCode::kIo, fmt::format("{}:{} says: {}", node_.host, node_.port,
-                                                error ? printable(value.text, kSaidBytes) : "")};
-  const bool replica = error && value.text.starts_with("READONLY");
+  std::optional<Error> moved;  // another server may be reached by the same name or address now
+  if (error && value.text.starts_with("READONLY")) moved = said_by(node_, value.text);
   on_reply_(std::move(call), std::move(value));
-  // Another server may be reached by the same name or address now.
-  if (replica && sent_.empty() && out_.empty()) return std::unexpected(moved);
+  if (moved && sent_.empty() && out_.empty()) return std::unexpected(*moved);
   return {};
 }
 

@@ -52,6 +52,8 @@ struct RedisCall {
 };
 
 inline constexpr std::size_t kSaidBytes = 300;  // of a server's words in errors
+// What a node answered to a call: kFull where its memory is, else kIo.
+Error said_by(const RedisNode& node, const std::string& message);
 
 // One thread.
 class RedisLink {
