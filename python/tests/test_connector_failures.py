@@ -1,5 +1,6 @@
 """The connector for paged engines where tiers, disks or the engine fail."""
 
+import gc
 import os
 import resource
 import time
@@ -180,6 +181,7 @@ def many_descriptors():
     if hard != resource.RLIM_INFINITY and hard < 2048:
         pytest.skip(f"a process may have {hard} descriptors")
     resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    gc.collect()  # else stores of earlier tests, which errors still refer to, give theirs back later
     opened = [os.open(os.devnull, os.O_RDONLY)]
     while opened[-1] < 1024:
         opened.append(os.open(os.devnull, os.O_RDONLY))
