@@ -23,6 +23,7 @@ constexpr double kNumberedWords = 0.12;   // of the words: those with a digit
 constexpr double kEnglishWordsMin = 0.1;  // of the words without a digit: fewer are another language
 constexpr double kForeignBytes = 0.2;     // of the bytes: beyond ASCII, as other scripts are
 constexpr std::size_t kLinesMin = 4, kWordsMin = 20;
+constexpr std::size_t kNumberedMin = 6;  // of a text with fewer words: a sample of keys has few, all with digits
 constexpr std::size_t kSpeakerBytesMax = 24;
 
 bool is_letter(char c) { return static_cast<unsigned char>(c) >= 0x80 || std::isalpha(static_cast<unsigned char>(c)); }
@@ -108,9 +109,10 @@ ContextKind kind_of(std::string_view text) {
   if (is.lines >= kLinesMin && share(is.spoken, is.lines) > kSpokenLines) return ContextKind::kDialogue;
   if (share(is.foreign, is.bytes) > kForeignBytes) return ContextKind::kLanguage;
   if (share(is.signs, is.bytes) > kCodeSigns) return ContextKind::kCode;
-  if (is.words < kWordsMin) return ContextKind::kProse;
+  const bool few = is.words < kWordsMin;
+  if (few && is.numbered < kNumberedMin) return ContextKind::kProse;
   if (share(is.numbered, is.words) > kNumberedWords) return ContextKind::kRecords;
-  const bool english = share(is.english, is.words - is.numbered) >= kEnglishWordsMin;
+  const bool english = few || share(is.english, is.words - is.numbered) >= kEnglishWordsMin;
   return english ? ContextKind::kProse : ContextKind::kLanguage;
 }
 

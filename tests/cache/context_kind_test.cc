@@ -39,6 +39,20 @@ TEST(ContextKind, IsToldByTheText) {
   EXPECT_EQ(kind_of("石の工場は道の終わりにあり、冬には誰もそこへ行かなかった。"), ContextKind::kLanguage);
 }
 
+// What a server samples of a text holds few words where each takes dozens of tokens.
+TEST(ContextKind, OfFewLongWordsIsToldByTheirDigits) {
+  std::string pairs, hashes;
+  for (int i = 0; i < 5; ++i) {
+    const std::string digit = std::to_string(i);
+    pairs +=
+        "\"2a8d601d-1d69-4e64-9f90-8ad825a7419" + digit + "\": \"bb3ba2a5-7de8-434b-a86e-a88bb9fa7b8" + digit + "\", ";
+    hashes += "74656e0a12c044b9bb26e09d8824b2ac08b10bcc" + digit + "\nd8e0124ac38681b812c044b5f00dfeed1234abcd\n";
+  }
+  EXPECT_EQ(kind_of(pairs), ContextKind::kRecords);
+  EXPECT_EQ(kind_of(hashes), ContextKind::kRecords);
+  EXPECT_EQ(kind_of("Room 101 is free from 9 to 12."), ContextKind::kProse) << "too little to tell";
+}
+
 TEST(ContextKind, OfNothingAndOfAnyBytesIsSomething) {
   EXPECT_EQ(kind_of(""), ContextKind::kProse);
   EXPECT_EQ(kind_of("\n\n \n"), ContextKind::kProse);
