@@ -178,6 +178,34 @@ TEST_F(PlacementFileTest, IsSummedUpByPolicy) {
   EXPECT_NE(placement_page(summaries, contexts, "<here>").find("&lt;here&gt;"), std::string::npos);
 }
 
+// One data set is expected too low and the other too high: their mean would be right.
+TEST_F(PlacementFileTest, ShowsWhatWasExpectedOfEveryDataSet) {
+  PlacementFile file = open();
+  ServeRow row = row_of("shale", {1, 2, 3, 4}, {{"int8", 1, 60, "disk"}});
+  for (std::size_t i = 0; i < 3; ++i) row.answers[i].expected_quality = i % 2 == 0 ? 0.7 : 1.0;
+  row.answers[3].forms = {};  // exact
+  ASSERT_TRUE(file.add(cell_of("shale, alpha 1", row)));
+  ASSERT_TRUE(file.add(cell_of("lru", row_of("lru", {4, 4}))));
+  for (const std::size_t context : {0u, 1u}) {
+    ASSERT_TRUE(file.add({.context = context, .method = "int8"}, context == 0 ? 0.9 : 0.6));
+    ASSERT_TRUE(file.add_reference(context, 0, "a rock"));
+  }
+  std::vector<LoadContext> contexts = {{.id = "a", .questions = {"?"}, .dataset = "keys"},
+                                       {.id = "b", .questions = {"?"}, .dataset = "prose"}};
+  AnswerMetrics metrics;
+  const auto summaries = summaries_of(file, contexts, metrics).value();
+  const auto table = [&] {
+    const std::string tables = placement_tables(summaries, contexts);
+    return tables.substr(tables.find("lossy answers by data set"));
+  };
+  for (const char* part : {" keys ", "0.700 / 0.900 (2)", " prose\n", "1.000 / 0.600 (1)", "0.800 / 0.800 (3)"}) {
+    EXPECT_THAT(table(), HasSubstr(part));
+  }
+  EXPECT_THAT(table(), Not(HasSubstr("lru"))) << "nothing lossy";
+  contexts[0].dataset = "prose";
+  EXPECT_THAT(table(), HasSubstr("0.800 / 0.800 (3)\n")) << "one data set is all";
+}
+
 TEST_F(PlacementFileTest, ShowsInWhatElseRowsDiffer) {
   PlacementFile file = open();
   PlacementCell fixed = cell_of("lru", row_of("lru", {4, 4})), shale = cell_of("shale, alpha 1", row_of("shale", {1}));

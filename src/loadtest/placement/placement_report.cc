@@ -128,10 +128,17 @@ std::string head_reads(std::span<const PlacementSummary> summaries) {
              : out + "They are not read here, and not in its times: what matters is known when a context is stored.\n";
 }
 
-std::string dataset_table(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts) {
+// None where there is but one.
+std::set<std::string> datasets_of(std::span<const LoadContext> contexts) {
   std::set<std::string> datasets;
   for (const LoadContext& context : contexts) datasets.insert(context.dataset);
-  if (datasets.size() < 2) return {};
+  if (datasets.size() < 2) datasets.clear();
+  return datasets;
+}
+
+std::string dataset_table(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts) {
+  const std::set<std::string> datasets = datasets_of(contexts);
+  if (datasets.empty()) return {};
   std::string out = "\nby data set: mean TTFT / agreement\n";
   out += fmt::format("{:<7} {:<26}", "RATE", "POLICY");
   for (const std::string& dataset : datasets) out += fmt::format(" {:>20}", dataset.substr(0, 20));
@@ -142,6 +149,43 @@ std::string dataset_table(std::span<const PlacementSummary> summaries, std::span
       const auto of = weighted_means(
           s, [&](const RatedRequest& request) { return contexts[request.context].dataset == dataset ? 1.0 : 0.0; });
       out += fmt::format(" {:>20}", of ? fmt::format("{:.3g} / {:.3f}", of->second, of->first) : "-");
+    }
+    out += '\n';
+  }
+  return out;
+}
+
+// Errors of data sets hide one another in a row's mean.
+std::string expectation_table(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts) {
+  const std::set<std::string> datasets = datasets_of(contexts);
+  const auto cell = [](const PlacementSummary& s, const auto& counts) {
+    double expected = 0, measured = 0;
+    std::size_t answers = 0;
+    for (const RatedRequest& request : s.answered) {
+      if (!request.expected || !counts(request)) continue;
+      expected += *request.expected;
+      measured += request.agreement;
+      ++answers;
+    }
+    const auto of = static_cast<double>(answers);
+    return answers == 0 ? std::string("-") : fmt::format("{:.3f} / {:.3f} ({})", expected / of, measured / of, answers);
+  };
+  std::string out;
+  for (const PlacementSummary& s : summaries) {
+    if (std::ranges::none_of(s.answered, [](const RatedRequest& request) { return request.expected.has_value(); }))
+      continue;
+    if (out.empty()) {
+      out = fmt::format(
+          "\nlossy answers by data set: quality expected / agreement measured (answers)\n{:<7} {:<26} {:>20}", "RATE",
+          "POLICY", "ALL");
+      for (const std::string& dataset : datasets) out += fmt::format(" {:>20}", dataset.substr(0, 20));
+      out += '\n';
+    }
+    out += fmt::format("{:<7} {:<26} {:>20}", fmt::format("{:.3g}x", s.rate_to_prefill), s.policy,
+                       cell(s, [](const RatedRequest&) { return true; }));
+    for (const std::string& dataset : datasets) {
+      const auto is_of = [&](const RatedRequest& request) { return contexts[request.context].dataset == dataset; };
+      out += fmt::format(" {:>20}", cell(s, is_of));
     }
     out += '\n';
   }
@@ -190,7 +234,7 @@ std::vector<Chart> placement_charts(std::span<const PlacementSummary> summaries)
 
 std::string placement_tables(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts) {
   return main_table(summaries) + comparison_table(summaries) + forms_table(summaries) + head_reads(summaries) +
-         dataset_table(summaries, contexts);
+         dataset_table(summaries, contexts) + expectation_table(summaries, contexts);
 }
 
 std::string placement_page(std::span<const PlacementSummary> summaries, std::span<const LoadContext> contexts,

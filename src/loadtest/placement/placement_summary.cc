@@ -67,7 +67,8 @@ class Summarising {
                                 .context = answer.context,
                                 .arrival_s = answer.arrival_s,
                                 .ttft_s = *answer.ttft_s,
-                                .agreement = agreement});
+                                .agreement = agreement,
+                                .expected = answer.expected_quality});
     summary.lossy += !answer.forms.empty();
     for (const ServedForm& form : answer.forms) {
       sums.forms[fmt::format("{}: {}@{:g}", form.from, form.method, form.keep)] += form.tokens;

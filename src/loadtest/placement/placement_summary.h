@@ -21,6 +21,7 @@ struct RatedRequest {
   std::uint64_t seed = 1;
   std::size_t number = 0, context = 0;
   double arrival_s = 0, ttft_s = 0, agreement = 0;
+  std::optional<double> expected = {};  // quality, as the server said of what it served lossily
 };
 
 // One policy at one rate, over all seeds.
