@@ -113,6 +113,8 @@ class MetadataStore {
 
   // Replaces what was measured for the same (key, method, keep).
   Status record_quality(const QualityRecord& record);
+  // The same of more questions than those measured before: the means are over all of them.
+  Status add_quality(QualityRecord record);
   // The records of one cached prefix, by method and keep.
   Result<std::vector<QualityRecord>> qualities(const Hash128& key) const;
   // Reads memory, fast enough for every candidate of every plan; thread-safe, as nothing else here. Nothing where

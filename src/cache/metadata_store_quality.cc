@@ -1,4 +1,5 @@
 // What a metadata store knows of answers' quality: rows in the file, and the table that every plan asks.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -87,6 +88,22 @@ Status MetadataStore::record_quality(const QualityRecord& record) {
   const std::lock_guard lock(s.table_mutex);
   s.table.record(record.key, record.method, record.keep, record.quality, record.questions);
   return {};
+}
+
+Status MetadataStore::add_quality(QualityRecord record) {
+  return state_->atomically([&]() -> Status {
+    SHALE_ASSIGN(const auto known, qualities(record.key));
+    const auto before = std::ranges::find_if(known, [&](const QualityRecord& each) {
+      return each.method == record.method && each.keep == record.keep && each.questions > 0;
+    });
+    if (before != known.end()) {
+      const double added = record.questions, all = added + before->questions;
+      record.quality = (added * record.quality + before->questions * before->quality) / all;
+      record.kl = (added * record.kl + before->questions * before->kl) / all;
+      record.questions += before->questions;
+    }
+    return record_quality(record);
+  });
 }
 
 Result<std::vector<QualityRecord>> MetadataStore::qualities(const Hash128& key) const {

@@ -47,10 +47,8 @@ Status PriorMeasurement::begin(std::size_t index) {
   ProfileOptions options{.methods = std::move(methods),
                          .full = false,
                          .answer_tokens = options_.answer_tokens,
-                         .label = {},
                          .store = false,
-                         .record_later = true,
-                         .stop = {}};
+                         .record_later = true};
   SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, std::move(text), questions, std::move(options)));
   return {};
 }

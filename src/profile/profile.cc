@@ -240,6 +240,7 @@ Result<ContextProfiling> ContextProfiling::begin(Engine& engine, AskedContext co
   SHALE_ASSIGN(profiling.needs_, needs_of(cache, profiling.methods_));
   profiling.profile_.run = cache.run_of(whole.tokens);
   profiling.profile_.tokens = static_cast<std::uint32_t>(whole.tokens.size());
+  profiling.profile_.kind = kind_of(engine.tokenizer(), whole.tokens);
   return profiling;
 }
 
@@ -262,16 +263,12 @@ Status ContextProfiling::record() {
   MetadataStore* metadata_store = cache.metadata_store();
   const auto rows = std::span(std::as_const(profile_.rows)).subspan(recorded_);
   const Status recorded = !metadata_store ? Status() : metadata_store->together([&]() -> Status {
-    SHALE_TRY(metadata_store->record_kind(profile_.run, kind_of(engine_->tokenizer(), context_.tokens)));
+    SHALE_TRY(metadata_store->record_kind(profile_.run, profile_.kind));
     for (const ProfileRow& row : rows) {
       cache.costs().decoded(row.method.quantizer, row.bytes, row.decode_s);
       if (row.method.is_full()) continue;  // what quality is measured against
-      SHALE_TRY(metadata_store->record_quality({.key = profile_.run,
-                                                .method = row.method,
-                                                .keep = row.keep,
-                                                .quality = row.quality,
-                                                .kl = row.kl,
-                                                .questions = row.questions}));
+      const QualityRecord measured{profile_.run, row.method, row.keep, row.quality, row.kl, row.questions};
+      SHALE_TRY(options_.adds ? metadata_store->add_quality(measured) : metadata_store->record_quality(measured));
     }
     return {};
   });

@@ -34,6 +34,9 @@ struct ProfileOptions {
   std::uint32_t questions_max = 4;                     // more are left unasked; as many are written when there are none
   // Asked too, but kept out of the means and of the metadata store: to see how well a profile predicts.
   std::vector<std::string> held_out = {};
+  // The questions are others than those of the context's profile, which becomes the mean over both; else it is
+  // replaced.
+  bool adds = false;
   std::string label = {};  // for people
   bool store = true;       // in the end, where no exact copy of the context lies: in the form that is best by then
   // What cannot be recorded once all is measured, since another process is writing, is left to a later piece: for those
@@ -55,8 +58,9 @@ struct ProfileRow {
 };
 
 struct ContextProfile {
-  Hash128 run;                              // its name
-  std::uint32_t tokens = 0;                 // of its whole blocks, which are what is compressed
+  Hash128 run;               // its name
+  std::uint32_t tokens = 0;  // of its whole blocks, which are what is compressed
+  ContextKind kind = ContextKind::kProse;
   std::vector<std::string> questions = {};  // that were asked, without the held-out ones
   std::uint32_t questions_by_model = 0;     // of these the model wrote so many for this purpose; the rest are generic
   std::vector<std::string> held_out_answers = {};  // the full cache's, one per held-out question

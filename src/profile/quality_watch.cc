@@ -219,7 +219,7 @@ bool QualityWatch::work_on(const Stop& stop) {
     pauses_ = 0;
     return true;
   } else if ((context = context_to_profile())) {
-    done = begin(*context);
+    done = begin(*context, true);
   } else {
     return false;
   }
@@ -344,7 +344,7 @@ double QualityWatch::gain(const Context& context) const {
 
 // What is to be profiled anew in any case is not checked before.
 Status QualityWatch::look(Context& context, const Stop& stop) {
-  if (options_.profile_new && has_outgrown_profile(context)) return begin(context);
+  if (options_.profile_new && has_outgrown_profile(context)) return begin(context, true);
   DriftOptions options = options_.check;
   options.stop = stop;
   const bool answered = context.new_answers >= options_.questions_between;
@@ -358,16 +358,24 @@ Status QualityWatch::look(Context& context, const Stop& stop) {
   stats_.check_seconds += check.seconds;
   if (!check.drifted) return {};
   ++stats_.drifted;
-  return begin(context);
+  return begin(context, false);
 }
 
-Status QualityWatch::begin(Context& context) {
-  ProfileOptions options{
-      .methods = {}, .full = false, .answer_tokens = options_.check.answer_tokens, .label = context.label, .stop = {}};
-  options.record_later = true;
-  const std::size_t questions = context.asked.questions.size();
-  context.tried_on = static_cast<std::uint32_t>(questions);
-  SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, context.asked, questions, std::move(options)));
+// On what is new alone, where the rest was measured here, still holds, and is still what is known and kept. A profile
+// that fails halfway leaves methods with more questions than others, so that the next begins anew.
+Status QualityWatch::begin(Context& context, bool holds) {
+  ProfileOptions options{.methods = {}, .full = false, .label = context.label, .record_later = true};
+  options.answer_tokens = options_.check.answer_tokens;
+  AskedContext asked = context.asked;
+  context.tried_on = static_cast<std::uint32_t>(asked.questions.size());
+  measuring_ = asked.questions;
+  const auto measured = std::exchange(context.measured, {});
+  const auto known = [&](const auto& each) { return std::ranges::find(measured, each) != measured.end(); };
+  options.adds = holds && !measured.empty() && questions_of_profile(context) == measured.size() &&
+                 std::ranges::count_if(asked.questions, known) == std::ssize(measured);
+  if (options.adds) std::erase_if(asked.questions, known);
+  const std::size_t questions = asked.questions.size();
+  SHALE_ASSIGN(profiling_, ContextProfiling::begin(engine_, std::move(asked), questions, std::move(options)));
   context.new_questions = context.new_answers = 0;
   context.answers.clear();  // something else is expected from now on
   return {};
@@ -380,7 +388,10 @@ Status QualityWatch::go_on(const Stop& stop) {
   if (!more) return std::unexpected(more.error());
   if (!*more) {
     ++stats_.profiled;
-    engine_.cache().place_again(profiling_->profile().run);
+    const Hash128 run = profiling_->profile().run;
+    const auto known = std::ranges::find(contexts_, run, &Context::run);
+    if (known != contexts_.end()) known->measured = std::move(measuring_);
+    engine_.cache().place_again(run);
     profiling_.reset();
   }
   return {};

@@ -8,7 +8,7 @@
 //      does not hold is profiled again on these questions, and placed again at once. This comes before the prior.
 //   3. Contexts that were never profiled, or on half as many questions as are known by now; of those that are used
 //      most, the one first whose profile is worth most: how often it is asked, times how much of the tiers it takes,
-//      times how much surer its qualities would be.
+//      times how much surer its qualities would be. What this process measured, it does not ask again.
 //
 // Profiles use what was asked, even where that is one question.
 //
@@ -92,6 +92,7 @@ class QualityWatch {
     std::vector<std::vector<Token>> unlogged = {};  // that the metadata store does not have yet
     bool recalled = false;                          // what was asked before this process
     std::uint32_t tried_on = 0;                     // questions of its profile, or of the last try to make one
+    std::vector<std::vector<Token>> measured = {};  // what this process profiled it on; none: nothing
   };
 
   bool may_look_at(const Request& request) const;
@@ -114,7 +115,7 @@ class QualityWatch {
   Result<bool> measure_prior(const Stop& stop);
   Status go_on(const Stop& stop);
   Status look(Context& context, const Stop& stop);
-  Status begin(Context& context);
+  Status begin(Context& context, bool holds);
 
   const QualityWatchOptions options_;
   Engine& engine_;
@@ -130,7 +131,8 @@ class QualityWatch {
   std::deque<Came> came_;
   std::optional<PriorMeasurement> prior_;
   std::optional<ContextProfiling> profiling_;
-  unsigned pauses_ = 0;  // since the last piece of work that was done
+  std::vector<std::vector<Token>> measuring_;  // Context::measured once it is done
+  unsigned pauses_ = 0;                        // since the last piece of work that was done
   double goes_on_s_ = 0;
   QualityWatchStats stats_;
 };

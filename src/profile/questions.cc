@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "core/parsing.h"
 #include "core/utf8.h"
 #include "profile/prompt.h"
 #include "profile/teacher.h"
@@ -24,20 +25,13 @@ constexpr std::size_t kWordsMin = 3, kWordsMax = 40;
 constexpr std::uint32_t kTokensMax = 48;
 constexpr std::string_view kRequest =
     "Write one short question that the text above answers. Write only the question, nothing else.";
-
-bool is_blank(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && is_blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_blank(text.back())) text.remove_suffix(1);
-  return text;
-}
+constexpr std::string_view kBlanks = " \t\n\v\f\r";
 
 // One space where there was any white space or control character.
 std::string single_spaced(std::string_view text) {
   std::string out;
-  for (const char c : trim(text)) {
-    const bool space = is_blank(c) || static_cast<unsigned char>(c) < 0x20;
+  for (const char c : trimmed(text, kBlanks)) {
+    const bool space = static_cast<unsigned char>(c) <= ' ';
     if (!space) {
       out += c;
     } else if (!out.empty() && out.back() != ' ') {
@@ -86,43 +80,6 @@ bool add_if_new(std::vector<std::string>& questions, std::string question) {
   return true;
 }
 
-}  // namespace
-
-std::string first_question(std::string_view written) {
-  const std::size_t end = written.find('?');
-  if (end == std::string_view::npos) return {};
-  std::string_view text = written.substr(0, end);
-  // What stands before the question's own sentence or line: "Sure! Here is one:", "Question 1.", "- ", quotes.
-  if (const std::size_t before = text.find_last_of(":!\""); before != std::string_view::npos) {
-    text.remove_prefix(before + 1);
-  }
-  for (const std::string_view separator : {". ", "\n"}) {
-    const std::size_t before = text.rfind(separator);
-    if (before != std::string_view::npos && starts_sentence(text.substr(before))) text.remove_prefix(before + 1);
-  }
-  while (!text.empty() && std::isalpha(static_cast<unsigned char>(text.front())) == 0) text.remove_prefix(1);
-  std::string question = single_spaced(text);
-  if (words(question) < kWordsMin || words(question) > kWordsMax) return {};
-  question.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(question.front())));
-  return question + "?";
-}
-
-std::vector<std::string_view> pick_paragraphs(std::string_view text, std::size_t count) {
-  std::vector<std::string_view> all;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find("\n\n"), text.size());
-    const std::string_view paragraph = trim(text.substr(0, end));
-    if (paragraph.size() >= kParagraphBytesMin) all.push_back(paragraph);
-    text.remove_prefix(std::min(end + 2, text.size()));
-  }
-  if (all.size() <= count) return all;
-  std::vector<std::string_view> picked;
-  for (std::size_t i = 0; i < count; ++i) picked.push_back(all[(2 * i + 1) * all.size() / (2 * count)]);
-  return picked;
-}
-
-namespace {
-
 // What the model writes about each paragraph, as many together as the pool has room for.
 Result<std::vector<std::string>> write_about(Engine& engine, std::span<const std::string_view> paragraphs) {
   Cache& cache = engine.cache();
@@ -153,6 +110,39 @@ Result<std::vector<std::string>> write_about(Engine& engine, std::span<const std
 }
 
 }  // namespace
+
+std::string first_question(std::string_view written) {
+  const std::size_t end = written.find('?');
+  if (end == std::string_view::npos) return {};
+  std::string_view text = written.substr(0, end);
+  // What stands before the question's own sentence or line: "Sure! Here is one:", "Question 1.", "- ", quotes.
+  if (const std::size_t before = text.find_last_of(":!\""); before != std::string_view::npos) {
+    text.remove_prefix(before + 1);
+  }
+  for (const std::string_view separator : {". ", "\n"}) {
+    const std::size_t before = text.rfind(separator);
+    if (before != std::string_view::npos && starts_sentence(text.substr(before))) text.remove_prefix(before + 1);
+  }
+  while (!text.empty() && std::isalpha(static_cast<unsigned char>(text.front())) == 0) text.remove_prefix(1);
+  std::string question = single_spaced(text);
+  if (words(question) < kWordsMin || words(question) > kWordsMax) return {};
+  question.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(question.front())));
+  return question + "?";
+}
+
+std::vector<std::string_view> pick_paragraphs(std::string_view text, std::size_t count) {
+  std::vector<std::string_view> all;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find("\n\n"), text.size());
+    const std::string_view paragraph = trimmed(text.substr(0, end), kBlanks);
+    if (paragraph.size() >= kParagraphBytesMin) all.push_back(paragraph);
+    text.remove_prefix(std::min(end + 2, text.size()));
+  }
+  if (all.size() <= count) return all;
+  std::vector<std::string_view> picked;
+  for (std::size_t i = 0; i < count; ++i) picked.push_back(all[(2 * i + 1) * all.size() / (2 * count)]);
+  return picked;
+}
 
 Result<WrittenQuestions> write_questions(Engine& engine, std::string_view context, std::uint32_t count) {
   const std::vector<std::string_view> paragraphs = pick_paragraphs(context, count);

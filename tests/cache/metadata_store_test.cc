@@ -124,6 +124,15 @@ TEST_F(MetadataStoreTest, QualityIsThePrefixsOwnElseAFlaggedMeanElseUnknown) {
   EXPECT_EQ(metadata_store->qualities(kFirst)->size(), 1u);
 }
 
+TEST_F(MetadataStoreTest, WhatMoreQuestionsSayCountsByTheirNumber) {
+  QualityRecord record{.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.8, .kl = 0.4, .questions = 1};
+  ASSERT_TRUE(open()->add_quality(record)) << "the first";
+  record = {.key = kFirst, .method = kKeydiff, .keep = 0.5, .quality = 0.4, .kl = 0, .questions = 3};
+  ASSERT_TRUE(open()->add_quality(record));
+  EXPECT_DOUBLE_EQ(open()->qualities(kFirst)->at(0).quality + open()->qualities(kFirst)->at(0).kl, 0.5 + 0.1);
+  EXPECT_EQ(open()->questions_measured(kFirst, kKeydiff), 4u);
+}
+
 TEST_F(MetadataStoreTest, MetricsNeverMix) {
   const auto metadata_store = open();
   EXPECT_EQ(metadata_store->metric(), kAgreement);
