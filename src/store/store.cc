@@ -111,7 +111,7 @@ Result<std::unique_ptr<StoreLoad>> Store::load(std::span<const BlockKey> keys, c
     const auto found = core.index.match(keys, tenant.realm, core.filter(options.needs));
     state->plan(found, tenant.realm, options.tenant);
   }
-  state->pump();
+  if (state->pump()) core.signal();
   core.add_load(*state);
   return std::unique_ptr<StoreLoad>(new StoreLoad(std::move(state)));
 }
@@ -163,7 +163,7 @@ Result<std::unique_ptr<StoreSave>> Store::save(std::span<const BlockKey> keys, c
     if (!plan.pieces.empty()) {
       core.add_save(std::make_shared<SaveJob>(core, std::move(plan), state));
     } else {
-      state->released = state->done = true;
+      state->set_done({});
     }
   }
   return std::unique_ptr<StoreSave>(new StoreSave(std::move(state)));

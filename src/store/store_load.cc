@@ -182,7 +182,10 @@ bool StoreLoad::State::pump() {
       arrived = true;
     }
   }
-  if (all && !queued) queue_ranges();
+  if (all && !queued) {
+    queue_ranges();
+    arrived = true;  // where there is nothing to load, too: it is over
+  }
   issue();
   const auto ready =
       static_cast<std::size_t>(std::ranges::count_if(reads, [](const Read& read) { return read.read->ready(); }));
@@ -211,7 +214,7 @@ void StoreLoad::State::decode(Read& read, Executor& executor) {
 }
 
 bool StoreLoad::State::planned() {
-  if (!done) pump();
+  if (!done && pump()) core.signal();  // polling is what it arrived for
   const std::lock_guard lock(mutex);
   if (queued) note_runs();
   return queued || done;
