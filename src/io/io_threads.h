@@ -30,13 +30,13 @@ void stand_back(StandBack how, unsigned threads = 1);
 // In this thread, writing where the other side has closed is an error and no signal. (TLS writes without MSG_NOSIGNAL.)
 void block_broken_pipes();
 
-// Calls `work`, which returns a Result, where no exception may leave a thread: kIo where memory is lacking.
+// Calls `work`, which returns a Result, where no exception may leave a thread: `code` where memory is lacking.
 template <class Work>
-std::invoke_result_t<Work> no_memory_is_an_error(const Work& work) {
+std::invoke_result_t<Work> no_memory_is_an_error(const Work& work, ErrorCode code = ErrorCode::kIo) {
   try {
     return work();
   } catch (const std::bad_alloc&) {
-    return fail(ErrorCode::kIo, "there is no memory for a blob that is being read or written");
+    return fail(code, "there is no memory for what is being read or written");
   }
 }
 

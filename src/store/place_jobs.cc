@@ -31,21 +31,11 @@ class PlaceJob final : public StoreJob {
   Progress step(Executor& executor) override {
     // What was given up for room would be lost.
     if (core_.closing() && phase_ != Phase::kWrite && !dropped_for_room_) return end(false);
-    switch (phase_) {
-      case Phase::kStart:
-        return start();
-      case Phase::kRead:
-        return read();
-      case Phase::kTranscode:
-        return transcode(executor);
-      case Phase::kBegin:
-        return begin();
-      case Phase::kWrite:
-        return write();
-      case Phase::kCut:
-        return cut();
-    }
-    return Progress::kDone;
+    if (phase_ == Phase::kBegin) return begin();
+    if (phase_ == Phase::kWrite) return write();
+    if (phase_ == Phase::kCut) return cut();
+    const auto made = no_memory_is_an_error([&]() -> Result<Progress> { return make(executor); });
+    return made ? *made : end(false);
   }
 
  private:
@@ -85,6 +75,11 @@ class PlaceJob final : public StoreJob {
     if (staged_) --*std::exchange(staged_, nullptr);
     if (lent_ > 0) core_.tiers[from_].tier().count_others(static_cast<std::int64_t>(std::exchange(lent_, 0)));
     if (source_) core_.unuse(*std::exchange(source_, std::nullopt));
+  }
+
+  // In memory alone.
+  Progress make(Executor& executor) {
+    return phase_ == Phase::kStart ? start() : phase_ == Phase::kRead ? read() : transcode(executor);
   }
 
   Progress start() {

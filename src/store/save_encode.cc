@@ -23,25 +23,29 @@ bool SaveJob::encode(Executor& executor) {
         core_.staging.take(StagedFor::kSaves, core_.options.geometry.bytes(tokens), to_be_placed == 0 && within);
     if (!encoder_share_) return false;
   }
-  Status started;
+  Status encoded = no_memory_is_an_error([&] { return encode_piece(executor); }, kNoMemory);
+  if (!encoded) give_up(std::move(encoded));
+  return true;
+}
+
+Status SaveJob::encode_piece(Executor& executor) {
   bool more = false;
   {
     const std::lock_guard reading(handle_->view_mutex);
-    if (handle_->cancelled) return true;
+    if (handle_->cancelled) return {};
     const double since_s = core_.clock.now_s();
-    if (!encoder_ && !ranker_) started = start_next();
-    if (started) more = encoder_ ? encoder_->step(executor) : ranker_->step(executor);
+    if (!encoder_ && !ranker_) SHALE_TRY(start_next());
+    more = encoder_ ? encoder_->step(executor) : ranker_->step(executor);
     core_.encode_seconds += core_.clock.now_s() - since_s;
   }
-  if (!started) {
-    give_up(std::move(started));
-  } else if (!more && encoder_) {
+  if (more) return {};
+  if (encoder_) {
     finish_encoder();
-  } else if (!more) {
+  } else {
     rankings_.push_back(ranker_->finish());
     ranker_.reset();
   }
-  return true;
+  return {};
 }
 
 // What is ranked, is ranked as a whole first, what is there already with it. A ranking to be kept that cannot be made

@@ -6,7 +6,6 @@
 
 #include "core/sha256.h"
 #include "core/stopwatch.h"
-#include "io/io_threads.h"
 
 namespace shale {
 namespace {

@@ -27,6 +27,7 @@
 #include "extents/manifest_cache.h"
 #include "extents/staging.h"
 #include "extents/tier_state.h"
+#include "io/io_threads.h"
 #include "store/extent_placer.h"
 #include "store/store.h"
 
@@ -56,6 +57,7 @@ inline constexpr double kPatienceS = 3;            // for room on a tier, and fo
 inline constexpr unsigned kRefusalsMax = 4;        // of a write for which there was room before others took it
 inline constexpr double kLeaseS = 60;              // a pin of a process that dies lapses
 inline constexpr double kFindAgainAfterS = 10;     // what could not be read
+inline constexpr ErrorCode kNoMemory = ErrorCode::kInternal;  // says nothing of an extent (report()), nor of a tier
 
 // The realm in which a tenant's blocks are named.
 inline Hash128 realm_of(const StoreOptions& options, std::string_view tenant) {

@@ -124,11 +124,12 @@ Status StoreLoad::State::prepare(Part& part) {
   span.keep = grid_keep(part.keep);
   span.tokens_after = part.tokens_after;
   const std::uint32_t first = (part.where.first_block - first_block) * block_tokens;
-  SHALE_ASSIGN(part.decoder,
+  SHALE_ASSIGN(auto decoder,
                ExtentDecoder::start(*part.manifest, span, view.part(first, span.tokens), core.options.tables));
-  part.left_of_group.assign(part.decoder->layer_groups().size(), 0);
-  for (const ExtentRange& range : part.decoder->ranges()) ++part.left_of_group[range.group];
-  part.ranges_left = static_cast<std::uint32_t>(part.decoder->ranges().size());
+  part.left_of_group.assign(decoder.layer_groups().size(), 0);
+  for (const ExtentRange& range : decoder.ranges()) ++part.left_of_group[range.group];
+  part.ranges_left = static_cast<std::uint32_t>(decoder.ranges().size());
+  part.decoder = std::move(decoder);
   return {};
 }
 
@@ -178,7 +179,8 @@ bool StoreLoad::State::pump() {
     if (part.manifest_read && !part.manifest_read->ready()) {
       all = false;
     } else {
-      if (Status prepared = prepare(part); !prepared) part.error = std::move(prepared).error();
+      Status prepared = no_memory_is_an_error([&] { return prepare(part); }, kNoMemory);
+      if (!prepared) part.error = std::move(prepared).error();
       arrived = true;
     }
   }

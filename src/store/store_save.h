@@ -78,6 +78,7 @@ class SaveJob final : public StoreJob {
   };
 
   bool encode(Executor& executor);
+  Status encode_piece(Executor& executor);
   Status start_next();
   Status start_ranker();
   void finish_encoder();
