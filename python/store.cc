@@ -200,6 +200,11 @@ class Store {
     checked(open()->set_quota(tenant.c_str(), bytes_max));
   }
   int event_fd() const { return open()->event_fd(); }
+  bool work(double budget_s) const {
+    const std::shared_ptr<kv::Store> store = open();
+    const nb::gil_scoped_release others_run;
+    return checked(store->work(budget_s));
+  }
   void flush() const {
     std::shared_ptr<kv::Store> store = open();
     const nb::gil_scoped_release others_run;
@@ -371,6 +376,7 @@ void bind_store(nb::module_& module) {
       .def("remove", &Store::for_prefix<&kv::Store::remove>)
       .def("set_quota", &Store::set_quota)
       .def("event_fd", &Store::event_fd)
+      .def("work", &Store::work, "budget_s"_a)
       .def("flush", &Store::flush)
       .def("close", &Store::close)
       .def("stats", &Store::stats)

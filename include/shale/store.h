@@ -134,9 +134,9 @@ typedef struct shale_placement {
   // and values alone.
   const char* methods;
   // The quality, [0, 1], of answers over the run's tokens by that method at that keep. Negative: not known; then no
-  // extent of the run is compressed so. `run` has 16 bytes (shale_save_hints). The store's threads and its callers'
-  // call it, one at a time, while others wait for the store: it must be quick and call no function of the store.
-  // `context` must outlive the store. NULL: nothing is known.
+  // extent of the run is compressed so. `run` has 16 bytes (shale_save_hints). The store's threads, those of tiers too,
+  // and its callers' call it, one at a time, while others wait for the store: it must be quick and call no function of
+  // the store. `context` must outlive the store. NULL: nothing is known.
   double (*quality)(void* context, const uint8_t* run, const char* method, double keep);
   // Likewise without the run: the quality of an extent that another process stored so and left on a shared tier, where
   // nobody says it. NULL: 0, and no request with a least quality takes it.
@@ -158,8 +158,10 @@ typedef struct shale_store_options {
   uint64_t staging_bytes;         // read and not yet in a view, or encoded and not yet on a tier; 0: 256 MiB
   uint64_t manifest_cache_bytes;  // of what extents hold, kept parsed; 0: 32 MiB
   double frequency_half_life_s;   // of accesses, by which extents are kept; 0: 600
-  int32_t threads;                // of the store's own; 0: one; negative: none, and the owner calls shale_store_work()
-  uint32_t events_max;            // kept until taken, in 16 MiB at most; 0: 65,536
+  // That encode and move; 0: one; negative: none, and the owner calls shale_store_work(). Tiers but memory: have others,
+  // which wait for storage and never encode.
+  int32_t threads;
+  uint32_t events_max;  // kept until taken, in 16 MiB at most; 0: 65,536
   // Storage in trouble is no error of opening: such a tier has no room and nothing, and is opened when it can be.
   // shale_tier_stats says what the trouble is. Trouble that no waiting would mend still is an error.
   bool late;

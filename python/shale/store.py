@@ -281,8 +281,9 @@ class Store:
 
     def __init__(self, name_space, tiers, *, layers, kv_heads=0, head_dim=0, block_tokens=16, element="fp16",
                  opaque_bytes=(0, 0), packing="NHD", chunk_tokens=256, threads=1, staging_bytes=0, late=False, qualities=None):
-        """`qualities`: by method, what blocks are worth that others stored so with every token, and left on a shared
-        tier, in [0, 1]; nobody there says. Not named: nothing."""
+        """`threads`: that encode and move; -1: none, and the owner calls work(). `qualities`: by method, what blocks are
+        worth that others stored so with every token, and left on a shared tier, in [0, 1]; nobody there says. Not named:
+        nothing."""
         for value, known, what in ((element, _ELEMENTS, "element"), (packing, _PACKINGS, "packing")):
             if value not in known:
                 raise ValueError(f"{what} '{value}': give one of {', '.join(known)}")
@@ -346,6 +347,11 @@ class Store:
     def set_quota(self, tenant, bytes_max):
         """What a tenant may have at rest, 0: no bound; its own least valuable extents are dropped (shale_store_set_quota)."""
         self._store.set_quota(tenant, bytes_max)
+
+    def work(self, budget_s=0.005):
+        """Encodes, writes and moves for about so long, for stores with `threads=-1`; False when there was nothing to do.
+        One caller at a time."""
+        return self._store.work(budget_s)
 
     def flush(self):
         """Waits until everything that was saved lies where it belongs."""

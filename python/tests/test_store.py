@@ -189,6 +189,28 @@ def test_a_future_of_a_load_that_outlives_its_store_comes(tmp_path):
     assert same_bytes(saved, loaded)
 
 
+def test_without_threads_the_owner_works():
+    saved, loaded, keys = plain(), plain(), keys_of(0)
+
+    async def through(store):
+        async def work():
+            while True:
+                store.work(1e-3)
+                await asyncio.sleep(0)
+
+        working = asyncio.ensure_future(work())
+        save = await asyncio.wait_for(store.future(store.save(keys, view_of(saved))), 60)
+        load = await asyncio.wait_for(store.future(store.load(keys, view_of(loaded))), 60)
+        assert save.done and load.done and load.blocks == 8
+        working.cancel()
+
+    with open_store(threads=-1) as store:
+        asyncio.run(through(store))
+        store.flush()
+        assert store.work() is False, "nothing is left to do"
+    assert same_bytes(saved, loaded)
+
+
 def test_another_thread_may_close_the_store_meanwhile():
     keys = keys_of(0)
     for _ in range(20):
