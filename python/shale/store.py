@@ -303,7 +303,8 @@ class Store:
         self.close()
 
     def close(self):
-        """Closes it, once all loads and saves are gone, too."""
+        """Closes it, once all loads and saves are gone, too: of futures, when these have ended, or their loop."""
+        self._drop_closed_loops()
         self._store.close()
 
     def _checked(self, view):
@@ -373,31 +374,34 @@ class Store:
         """An asyncio future of the running loop: the load or save, once done. The loop then reads event_fd. One loop at
         a time."""
         loop = asyncio.get_running_loop()
-        self._waiting = [(waits, future) for waits, future in self._waiting
-                         if not future.done() and not future.get_loop().is_closed()]
-        if any(future.get_loop() is not loop for _, future in self._waiting):
+        self._drop_closed_loops()
+        if any(not waits.done() and waits.get_loop() is not loop for _, waits in self._waiting):
             raise RuntimeError("loads or saves of this store are awaited in another loop")
         future = loop.create_future()
         if handle.poll():
             future.set_result(handle)
             return future
         event_fd = self.event_fd  # which lives as long as the handle, that is, beyond close()
-        loop.add_reader(event_fd, self._arrived, loop, event_fd)
+        loop.add_reader(event_fd, self._arrived, event_fd)
         self._waiting.append((handle, future))
+        future.add_done_callback(lambda done: self._ended(done, event_fd))  # given up, too
         return future
 
-    def _arrived(self, loop, event_fd):
+    def _drop_closed_loops(self):
+        self._waiting = [(handle, future) for handle, future in self._waiting if not future.get_loop().is_closed()]
+
+    def _arrived(self, event_fd):
         drain([event_fd])
-        waiting, self._waiting = self._waiting, []
-        for handle, future in waiting:
-            if future.done():
-                continue
+        for handle, future in self._waiting:
             try:
-                if handle.poll():
+                if not future.done() and handle.poll():
                     future.set_result(handle)
-                else:
-                    self._waiting.append((handle, future))
             except StoreError as error:
                 future.set_exception(error)
-        if not self._waiting:
-            loop.remove_reader(event_fd)
+
+    def _ended(self, future, event_fd):
+        waiting = [(handle, other) for handle, other in self._waiting if other is not future]
+        loop = future.get_loop()
+        if not any(other.get_loop() is loop for _, other in waiting):
+            loop.remove_reader(event_fd)  # before the last handle, which may close it
+        self._waiting = waiting

@@ -5,6 +5,7 @@ import os
 import select
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -187,6 +188,45 @@ def test_a_future_of_a_load_that_outlives_its_store_comes(tmp_path):
         store.save(keys, view_of(saved)).wait()
     asyncio.run(come())
     assert same_bytes(saved, loaded)
+
+
+@pytest.mark.parametrize("hit_before_the_loop_goes_on", [False, True])
+def test_a_future_that_was_given_up_holds_nothing(tmp_path, hit_before_the_loop_goes_on):
+    saved, keys = plain(), keys_of(0)
+
+    async def give_up():
+        loop, store = asyncio.get_running_loop(), open_store(f"file://{tmp_path}?size=64MiB&throttle=hdd")
+        event_fd, load = store.event_fd, store.load(keys, view_of(plain()))
+        there, future = weakref.ref(load), store.future(load)
+        assert not future.done() and future.cancel()
+        if hit_before_the_loop_goes_on:
+            assert store.future(store.load(keys_of(1000), view_of(plain()))).done(), "nothing is there"
+        await asyncio.sleep(0)
+        load.cancel()
+        del load
+        assert there() is None, "nobody else has it"
+        assert not loop.remove_reader(event_fd), "the loop reads it no more"
+        store.close()
+
+    with open_store(f"file://{tmp_path}?size=64MiB") as store:
+        store.save(keys, view_of(saved)).wait()
+    asyncio.run(give_up())
+
+
+def test_a_store_closes_though_a_loop_that_is_gone_awaited_its_loads(tmp_path):
+    saved, keys = plain(), keys_of(0)
+
+    async def leave(store):
+        load = store.load(keys, view_of(plain()))
+        assert not store.future(load).done()
+        return weakref.ref(load)
+
+    with open_store(f"file://{tmp_path}?size=64MiB") as store:
+        store.save(keys, view_of(saved)).wait()
+    store = open_store(f"file://{tmp_path}?size=64MiB&throttle=hdd")
+    there = asyncio.run(leave(store))
+    store.close()
+    assert there() is None
 
 
 def test_without_threads_the_owner_works():
