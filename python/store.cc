@@ -111,6 +111,18 @@ class View {
   kv::View view_;
 };
 
+// Closing takes as long as tiers do to end what is being written, and whatever was collected may be the last that held
+// the store: others run meanwhile.
+struct ClosesUnlocked {
+  std::shared_ptr<const std::map<std::string, double>> qualities;  // which the store asks
+
+  void operator()(kv::Store* store) const {
+    std::optional<nb::gil_scoped_release> others_run;
+    if (PyGILState_Check()) others_run.emplace();
+    delete store;
+  }
+};
+
 // Handles share the store, which closes when it and all of them are gone.
 struct Load {
   std::shared_ptr<kv::Store> store;
@@ -146,9 +158,7 @@ class Store {
       options.placement.context = const_cast<std::map<std::string, double>*>(known.get());
     }
     const nb::gil_scoped_release others_run;
-    // With what it asks, until the last handle is gone.
-    store_ = std::shared_ptr<kv::Store>(new kv::Store(checked(kv::Store::open(options))),
-                                        [known](kv::Store* store) { delete store; });
+    store_ = std::shared_ptr<kv::Store>(new kv::Store(checked(kv::Store::open(options))), ClosesUnlocked{known});
   }
 
   auto lookup(const nb::bytes& keys, bool lossy, double quality_min, const std::string& tenant) const {
@@ -208,14 +218,10 @@ class Store {
   void flush() const {
     std::shared_ptr<kv::Store> store = open();
     const nb::gil_scoped_release others_run;
-    const auto flushed = store->flush();
-    store.reset();  // which may close it
-    checked(flushed);
+    checked(store->flush());
   }
   void close() {
-    std::shared_ptr<kv::Store> store = std::move(store_);
-    const nb::gil_scoped_release others_run;
-    store.reset();
+    store_.reset();
   }
 
   nb::dict stats() const {

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import select
+import sys
 import threading
 import time
 import weakref
@@ -249,6 +250,36 @@ def test_without_threads_the_owner_works():
         store.flush()
         assert store.work() is False, "nothing is left to do"
     assert same_bytes(saved, loaded)
+
+
+# Nobody is made to let go of the interpreter's lock here: another thread runs where this one does so by itself.
+@pytest.mark.parametrize("last", ["load", "save", "store"])
+def test_others_run_while_the_last_handle_closes_the_store(tmp_path, last):
+    begin, ran = threading.Event(), []
+
+    def run():
+        begin.wait()
+        ran.append(True)
+
+    store = open_store(f"file://{tmp_path}?size=64MiB&throttle=100KB/s,50ms")
+    save = store.save(keys_of(0), view_of(plain()))
+    save.wait_released()
+    held = {"load": store.load(keys_of(1000), view_of(plain())), "save": save, "store": store}
+    del save
+    if last != "store":
+        store.close()
+    del store
+    held = [held[last]]
+    other, interval = threading.Thread(target=run), sys.getswitchinterval()
+    other.start()
+    try:
+        sys.setswitchinterval(1000)
+        begin.set()
+        held.pop()
+        assert ran
+    finally:
+        sys.setswitchinterval(interval)
+        other.join()
 
 
 def test_another_thread_may_close_the_store_meanwhile():
