@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from .connector_options import parse_size, warn_of_trouble
-from .store import Store, StoreError, View, drain
+from .store import ClosedAtExit, Store, StoreError, View, drain
 
 _UNIT = 1 << 16  # bytes of a store's block; what engines hand over mostly has a multiple of it
 _BLOCK_TOKENS = 16  # that a block counts as
@@ -124,7 +124,7 @@ class _Set(_Transfer):
         """What is being stored is waited for."""
 
 
-class ByteStore:
+class ByteStore(ClosedAtExit):
     """`name_space` says what values must have in common to be used again. Names are text or bytes; buffers are anything
     contiguous that numpy can read, and stay untouched by their owner until their batch has ended. A name stands for values
     of one length: a set with another one keeps what is there, until a get asks for the new length. A get ends after
@@ -143,6 +143,7 @@ class ByteStore:
         self._wake, self._ended = (os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(2))
         self._thread = threading.Thread(target=self._run, name="shale-bytes", daemon=True)
         self._thread.start()
+        super().__init__()
 
     def event_fd(self):
         return self._ended
@@ -204,7 +205,8 @@ class ByteStore:
             self._lock.wait_for(lambda: self._under_way == 0)
 
     def close(self):
-        """Ends what is being read, and waits for what is being stored."""
+        """Ends what is being read, and waits for what is being stored. Where nobody calls it, the end of the program does."""
+        super().close()
         with self._lock:
             if self._closing:
                 return

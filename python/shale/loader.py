@@ -7,7 +7,7 @@ import select
 import threading
 import time
 
-from .store import drain
+from .store import ClosedAtExit, drain
 
 
 def _wait_for_news(store, seconds, *others):
@@ -113,7 +113,7 @@ class Progress:
         self._wait_until(lambda: False)
 
 
-class BackgroundLoader:
+class BackgroundLoader(ClosedAtExit):
     """A thread that brings blocks while the engine computes others."""
 
     def __init__(self, store):
@@ -125,6 +125,7 @@ class BackgroundLoader:
         self._thread = threading.Thread(target=self._run, name="shale-loads", daemon=True)
         self._under_way = 0  # added and not taken yet; of the caller's thread
         self._thread.start()
+        super().__init__()
 
     def add(self, progress):
         self._under_way += 1
@@ -143,6 +144,7 @@ class BackgroundLoader:
         return taken
 
     def close(self):
+        super().close()
         if self._closing:
             return
         self._closing = True

@@ -12,6 +12,7 @@ Nothing waits unless its name says so. Loads and saves hold on to their arrays.
 """
 
 import asyncio
+import atexit
 import contextlib
 import os
 from typing import NamedTuple
@@ -88,6 +89,22 @@ def _pack(keys):
 
 def _int32(tokens):
     return None if tokens is None else _np.ascontiguousarray(tokens, dtype=_np.int32)
+
+
+class ClosedAtExit:
+    """What has a thread that must have ended before the interpreter does: CPython ends those that come back to it then,
+    in the middle of whatever they do. Calls close() where nobody has, in the process that made it alone."""
+
+    def __init__(self):
+        self._process = os.getpid()
+        atexit.register(self._exit)
+
+    def _exit(self):
+        if os.getpid() == self._process:  # a fork has neither the thread nor a store that it may touch
+            self.close()
+
+    def close(self):
+        atexit.unregister(self._exit)
 
 
 def drain(readable):

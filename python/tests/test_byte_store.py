@@ -2,6 +2,8 @@
 
 import os
 import select
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -59,6 +61,52 @@ def test_closing_stores_what_was_handed_over_and_ends_every_batch(tmp_path):
         other.close()
     with pytest.raises(ValueError, match="closed"):
         other.submit_batch_exists(names)
+
+
+def run_program(text, *arguments):
+    subprocess.run([sys.executable, "-W", "ignore", "-c", text, *map(str, arguments)], check=True, timeout=120)
+
+
+def test_what_was_handed_over_is_stored_where_nobody_closes(tmp_path):
+    tiers = f"file://{tmp_path}?size=64MiB"
+    run_program("""
+import sys, numpy as np
+from shale.byte_store import ByteStore
+store = ByteStore("test", sys.argv[1])
+store.submit_batch_set([str(n) for n in range(8)], [np.full(1_000_000, n, np.uint8) for n in range(8)])
+""", tiers + "&throttle=hdd")
+    store = ByteStore("test", tiers)
+    assert store.exists(*map(str, range(8))) == [True] * 8
+    store.close()
+
+
+def test_a_program_that_ends_amid_its_gets_ends_well(tmp_path):
+    tiers = f"file://{tmp_path}?size=64MiB"
+    store = ByteStore("test", tiers)
+    assert all(store.wait(store.submit_batch_set(list("abcd"), values_of([4 << 20] * 4))))
+    store.close()
+    for _ in range(5):
+        run_program("""
+import sys
+from shale.byte_store import ByteStore
+store = ByteStore("test", sys.argv[1])
+for _ in range(8):
+    store.submit_batch_get(list("abcd"), [bytearray(4 << 20) for _ in range(4)])
+""", tiers)
+
+
+def test_the_end_of_a_fork_leaves_its_parents_store_open(tmp_path):
+    run_program("""
+import atexit, os, sys, numpy as np
+from shale.byte_store import ByteStore
+store = ByteStore("test", sys.argv[1])
+child = os.fork()
+if not child:
+    atexit._run_exitfuncs()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert store.wait(store.submit_batch_set(["name"], [np.ones(100_000, np.uint8)])) == [True]
+""", f"file://{tmp_path}?size=64MiB")
 
 
 def test_nothing_is_true_of_an_empty_batch():

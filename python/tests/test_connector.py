@@ -1,5 +1,8 @@
 """The connector for paged engines, called as vLLM calls its own, on an engine that computes nothing but numbers."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from paged_engine import BLOCK, ELEMENTS, SHAPE, Engine, keys_of, numbers_of, open_store, vec_offsets, writer_of
@@ -167,3 +170,16 @@ def test_what_was_not_added_or_is_forgotten_is_neither_looked_up_nor_saved():
             assert engine.scheduler.found(request, 0, 4 * BLOCK) == 0
             engine.scheduler.computing(request, [0, 1, 2, 3], 0, 4 * BLOCK)
             assert not engine.scheduler.saving and not engine.scheduler.plan().saves
+
+
+def test_the_loaders_thread_ends_before_the_program():
+    ended = subprocess.run([sys.executable, "-c", """
+import atexit
+import shale
+from shale.loader import BackgroundLoader
+atexit.register(lambda: print(loader._thread.is_alive()))  # called after what is registered later
+store = shale.Store("test", "memory:?size=1MiB", layers=1, kv_heads=1, head_dim=32)
+loader = BackgroundLoader(store)
+print(loader._thread.is_alive())
+"""], check=True, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.split() == ["True", "False"]
