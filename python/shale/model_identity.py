@@ -57,10 +57,22 @@ def named_weights(model, *, refuse_long_rope=False):
 
 
 def stamps(path):
-    """Of the files in a folder, or of one file: when each was written. They change where it is written again."""
+    """Of the files in a folder, or of one file: when each was written. They change where it is written again. Files
+    that cannot be looked at, as links into nowhere, are there by name alone."""
     path = pathlib.Path(path)
-    files = sorted(path.iterdir()) if path.is_dir() else [path] if path.exists() else []
-    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path] if path.exists() else []
+    except OSError:
+        files = []
+    return tuple(_stamp(file) for file in files)
+
+
+def _stamp(file):
+    try:
+        stat = file.stat()
+    except OSError:  # among them a file that has gone since the folder was read
+        return file.name, None, None
+    return file.name, stat.st_mtime_ns, stat.st_size
 
 
 class Adapters:

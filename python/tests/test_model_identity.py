@@ -1,6 +1,7 @@
 """What names models and adapters."""
 
 import json
+import pathlib
 import types
 
 import pytest
@@ -91,3 +92,23 @@ def test_an_adapter_whose_files_are_written_again_has_no_name_any_more(tmp_path)
     assert name("one", 1) is None and name("one", 3) is None and name("two", 2) == second
     assert len(warnings) == 2 and "new path" in warnings[1]
     assert Adapters(warnings.append).name(types.SimpleNamespace(lora_name="x", lora_path=str(tmp_path / "one")))
+
+
+def test_files_of_an_adapter_that_cannot_be_looked_at_cost_it_nothing(tmp_path, monkeypatch):
+    adapters, lora = Adapters(pytest.fail), types.SimpleNamespace(lora_name="x", lora_path=str(tmp_path))
+    (tmp_path / "adapter_model.bin").write_bytes(b"weights")
+    (tmp_path / "README.md").symlink_to("gone")
+    name = adapters.name(lora)
+    assert len(name) == 32 and adapters.name(lora) == name
+
+    listed = list(tmp_path.iterdir())
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(pathlib.Path, "iterdir", lambda folder: iter([*listed, folder / "removed just now"]))
+        assert {name for name, _, _ in stamps(tmp_path)} == {"adapter_model.bin", "README.md", "removed just now"}
+
+    def refused(folder):
+        raise PermissionError(folder)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(pathlib.Path, "iterdir", refused)
+        assert stamps(tmp_path) == ()
