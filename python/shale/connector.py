@@ -74,13 +74,14 @@ class _Request(NamedTuple):
 
 class Scheduler:
     """Decides. `hold(blocks)` keeps blocks of the engine from being used anew until `let_go(blocks)`; `evict(blocks)`
-    has its own cache forget what they hold, whoever uses them."""
+    has its own cache forget what they hold, whoever uses them. An engine may be there to load alone, or to save."""
 
     PATIENCE_S = 0.2  # for shared tiers that are still being asked
 
-    def __init__(self, store, block_tokens, *, asynchronous=True, floor=None, tenant="", hold, let_go, evict):
+    def __init__(self, store, block_tokens, *, asynchronous=True, floor=None, tenant="", loads=True, saves=True, hold,
+                 let_go, evict):
         self._store, self._block_tokens, self._asynchronous = store, block_tokens, asynchronous
-        self._floor, self._tenant = floor, tenant
+        self._floor, self._tenant, self._may_load, self._may_save = floor, tenant, loads, saves
         self._hold, self._let_go, self._evict = hold, let_go, evict
         self._requests, self._asked = {}, {}
         self._computed = {}  # by request: tokens that the engine had itself when it was looked up
@@ -104,7 +105,7 @@ class Scheduler:
         """How many of its `tokens` beyond the `computed` ones a load would bring; None: ask again soon."""
         limit = tokens if self._asynchronous else tokens - 1  # a step that waits for a load has to compute something
         first, last = computed // self._block_tokens, limit // self._block_tokens
-        known = self._requests.get(request)
+        known = self._requests.get(request) if self._may_load else None
         if not known or computed % self._block_tokens or last <= first or request in self._given_up:
             return 0
         needs = {"lossy": True, "quality_min": self._floor} if known.lossy else {}
@@ -128,7 +129,7 @@ class Scheduler:
     def computing(self, request, blocks, begin, end):
         """In this step its tokens from `begin` up to `end` will have been computed, in `blocks`."""
         self._plan.computations.append(Computation(tuple(blocks), begin, end))
-        known = self._requests.get(request)
+        known = self._requests.get(request) if self._may_save else None
         first = self._saved[request]
         if known is None or known.lossy or end // self._block_tokens <= first:
             return

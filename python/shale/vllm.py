@@ -142,10 +142,11 @@ class ShaleConnector(KVConnectorBase_V1):
         super().__init__(vllm_config, role, kv_cache_config)
         if vllm.__version__.partition("+")[0] not in TESTED:
             logger.warning("shale: tested with vLLM %s; this is %s", ", ".join(TESTED), vllm.__version__)
-        self._options = Options.parse(vllm_config.kv_transfer_config.kv_connector_extra_config)
+        transfer = vllm_config.kv_transfer_config
+        self._options = Options.parse(transfer.kv_connector_extra_config)
         self._geometry = Geometry(vllm_config, kv_cache_config, self._options)
         self._store = _open(self._geometry, self._options, role)
-        if vllm_config.kv_transfer_config.kv_load_failure_policy != "recompute":
+        if transfer.kv_load_failure_policy != "recompute":
             logger.warning("shale: requests whose blocks cannot be read will fail: set "
                            '"kv_load_failure_policy": "recompute"')
         self._worker = self._scheduler = None
@@ -155,7 +156,8 @@ class ShaleConnector(KVConnectorBase_V1):
         if role == KVConnectorRole.SCHEDULER:
             self._scheduler = Scheduler(
                 self._store, self._geometry.block_tokens, asynchronous=self._options.load == "async",
-                floor=self._options.floor, tenant=self._options.tenant,
+                floor=self._options.floor, tenant=self._options.tenant, loads=transfer.is_kv_consumer,
+                saves=transfer.is_kv_producer,
                 hold=lambda blocks: self._pool.touch([self._pool.blocks[block] for block in blocks]),
                 let_go=lambda blocks: self._pool.free_blocks(self._pool.blocks[block] for block in reversed(blocks)),
                 evict=lambda blocks: self._pool.evict_blocks(blocks))

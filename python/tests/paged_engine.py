@@ -54,13 +54,14 @@ class Engine:
     """Calls scheduler and worker in vLLM's order; requests are lists of keys."""
 
     def __init__(self, store, packing="vec", asynchronous=False, method="full", quality=1.0, floor=None,
-                 workers_store=None, **worker):
+                 workers_store=None, loads=True, saves=True, **worker):
         offsets = PACKINGS[packing]()
         self.kv = PagedKv([np.zeros((BLOCKS, ELEMENTS), np.uint16) for _ in range(LAYERS)],
                           learn_offsets(writer_of(offsets), ELEMENTS, SHAPE))
         assert np.array_equal(self.kv.offsets, offsets)
         self.held, self.evicted, self.asynchronous = [], set(), asynchronous
-        self.scheduler = Scheduler(store, BLOCK, asynchronous=asynchronous, floor=floor, hold=self.held.extend,
+        self.scheduler = Scheduler(store, BLOCK, asynchronous=asynchronous, floor=floor, loads=loads, saves=saves,
+                                   hold=self.held.extend,
                                    let_go=lambda blocks: [self.held.remove(block) for block in blocks],
                                    evict=self.evicted.update)
         self.worker = Worker(workers_store or store, self.kv, asynchronous=asynchronous, method=method,

@@ -183,3 +183,16 @@ loader = BackgroundLoader(store)
 print(loader._thread.is_alive())
 """], check=True, capture_output=True, text=True, timeout=120)
     assert ended.stdout.split() == ["True", "False"]
+
+
+def test_an_engine_may_load_without_saving_and_save_without_loading():
+    keys, longer, blocks = keys_of("abc", 3), keys_of("abcde", 5), [3, 4, 5, 6, 7]
+    with open_store() as store:
+        producer, consumer = Engine(store, loads=False), Engine(store, saves=False)
+        assert producer.serve("one", keys, blocks[:3]) == 0
+        producer.finish()
+        assert producer.serve("two", keys, blocks[:3]) == 0, "it computes what is there"
+        producer.finish()
+        assert consumer.serve("three", longer, blocks) == 3 and consumer.holds(longer, blocks)
+        consumer.finish()
+        assert consumer.worker.counted["saves"] == 0 and store.lookup(longer).blocks == 3
