@@ -7,6 +7,7 @@ import pathlib
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
 _SAMPLE_BYTES, _SAMPLES = 1 << 12, 256
 _HEADER_BYTES_MAX = 100 << 20  # as safetensors has it
+_DRAFT_WITHOUT_LAYERS = ("ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator")  # vLLM's methods that have none
 
 
 def identity(model_config):
@@ -17,6 +18,15 @@ def identity(model_config):
              _without_whereabouts(configuration), str(model_config.dtype), str(model_config.quantization)]
     facts += [f"beyond {length}: {model_config.max_model_len > length}" for length in _long_rope(configuration)]
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()
+
+
+def served_identity(vllm_config):
+    """Of all whose keys and values vLLM's blocks hold: the model, and what drafts for it, whose layers lie beside it."""
+    model, drafting = vllm_config.model_config, vllm_config.speculative_config
+    draft = drafting and drafting.draft_model_config
+    if draft is None or draft is model or drafting.method in _DRAFT_WITHOUT_LAYERS:
+        return identity(model)
+    return f"{identity(model)}, {drafting.method} {identity(draft)}"
 
 
 def _without_whereabouts(configuration):

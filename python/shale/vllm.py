@@ -25,7 +25,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from .connector import Plan, Report, Scheduler, Worker
 from .connector_options import Options, warn_of_trouble
-from .model_identity import Adapters, identity
+from .model_identity import Adapters, served_identity
 from .paged import PagedKv, learn_offsets
 from .store import Store
 from .vllm_metrics import ShaleMetrics, ShaleStats
@@ -72,7 +72,7 @@ class Geometry:
         if not self.hash_name.startswith("sha256") and "PYTHONHASHSEED" not in os.environ:
             raise ValueError(f"shale: block hashes by {self.hash_name} differ from process to process: set "
                              "PYTHONHASHSEED to one value everywhere, or use --prefix-caching-hash-algo sha256")
-        self.name_space = (f"vllm 1; model {options.model or identity(vllm_config.model_config)}; "
+        self.name_space = (f"vllm 1; model {options.model or served_identity(vllm_config)}; "
                            f"hash {self.hash_name}, seed {seed}")
 
     @property

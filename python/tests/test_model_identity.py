@@ -5,7 +5,7 @@ import pathlib
 import types
 
 import pytest
-from shale.model_identity import Adapters, identity, named_weights, stamps, weights_identity
+from shale.model_identity import Adapters, identity, named_weights, served_identity, stamps, weights_identity
 
 
 def test_a_model_is_named_by_every_tensor(tmp_path):
@@ -43,11 +43,11 @@ def test_a_model_is_named_by_every_tensor(tmp_path):
     assert before != stamps(tmp_path / "plain") and stamps(tmp_path / "nowhere") == ()
 
 
-def name_of(folder, max_model_len, **configuration):
-    """Of a model as vLLM describes it."""
+def model_of(folder, max_model_len=4096, **configuration):
+    """As vLLM describes it."""
     text = types.SimpleNamespace(to_json_string=lambda use_diff: json.dumps(configuration))
-    return identity(types.SimpleNamespace(model=str(folder), hf_text_config=text, dtype="bfloat16", quantization=None,
-                                          max_model_len=max_model_len))
+    return types.SimpleNamespace(model=str(folder), hf_text_config=text, dtype="bfloat16", quantization=None,
+                                 max_model_len=max_model_len)
 
 
 LONG_ROPE = {"rope_type": "longrope", "original_max_position_embeddings": 4096, "short_factor": [1], "long_factor": [2]}
@@ -61,13 +61,29 @@ LONG_ROPE = {"rope_type": "longrope", "original_max_position_embeddings": 4096, 
 ])
 def test_the_length_that_chooses_how_keys_are_rotated_is_part_of_the_name(tmp_path, configuration, names):
     (tmp_path / "model.bin").write_bytes(b"weights")
-    assert len({name_of(tmp_path, length, **configuration) for length in (2048, 4096, 4097, 32768)}) == names
+    assert len({identity(model_of(tmp_path, length, **configuration)) for length in (2048, 4096, 4097, 32768)}) == names
     (tmp_path / "config.json").write_text(json.dumps({"text_config": configuration}))
     if names == 1:
         assert named_weights(tmp_path, refuse_long_rope=True) == named_weights(tmp_path)
     else:
         with pytest.raises(ValueError, match="max-model-len"):
             named_weights(tmp_path, refuse_long_rope=True)
+
+
+def test_what_drafts_is_part_of_the_name_where_its_layers_are_stored_too(tmp_path):
+    for name in ("model", "one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.bin").write_bytes(name.encode())
+    model = model_of(tmp_path / "model")
+
+    def name(method=None, draft=None):
+        drafting = method and types.SimpleNamespace(method=method, draft_model_config=draft)
+        return served_identity(types.SimpleNamespace(model_config=model, speculative_config=drafting))
+
+    one, two = (model_of(tmp_path / folder) for folder in ("one", "two"))
+    assert name("eagle", one) == name("eagle", model_of(tmp_path / "one"))
+    assert len({name(), name("eagle", one), name("eagle", two), name("eagle3", one), name("draft_model", one)}) == 5
+    assert {name("ngram", model), name("suffix"), name("medusa", one)} == {name()}, "these have no layers in the blocks"
 
 
 def test_an_adapter_whose_files_are_written_again_has_no_name_any_more(tmp_path):
