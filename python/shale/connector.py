@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from .connector_options import check_method
 from .loader import BackgroundLoader, Progress
-from .store import StoreError
+from .saver import Saver
 
 
 class LoadJob(NamedTuple):
@@ -60,11 +60,12 @@ class Plan:
 
 @dataclasses.dataclass
 class Report:
-    released: list = dataclasses.field(default_factory=list)  # numbers of saves whose blocks are not read any more
+    copied: list = dataclasses.field(default_factory=list)  # numbers of saves that go on with copies of their blocks
+    released: list = dataclasses.field(default_factory=list)  # of saves that read neither blocks nor copies any more
     garbage: list = dataclasses.field(default_factory=list)  # blocks that were computed on others that did not come
 
     def aggregate(self, other):
-        return type(self)(self.released + other.released, self.garbage + other.garbage)
+        return type(self)(self.copied + other.copied, self.released + other.released, self.garbage + other.garbage)
 
 
 class _Request(NamedTuple):
@@ -86,7 +87,7 @@ class Scheduler:
         self._requests, self._asked = {}, {}
         self._computed = {}  # by request: tokens that the engine had itself when it was looked up
         self._saved = collections.Counter()  # by request: leading blocks that need no save any more
-        self._held = {}  # by save: its blocks
+        self._held = {}  # by save: its blocks, none once they were copied
         self._loads, self._given_up = {}, set()  # by request: blocks of its last load; those of which one has failed
         self._plan = Plan()
         self._numbers = 0
@@ -159,6 +160,9 @@ class Scheduler:
             # Computed from here on: a tier that is silent would be asked again and again.
             self._given_up.update(request for request, blocks in self._loads.items() if blocks & set(failed_blocks))
             self._saved.clear()  # what was saved is found to be there; what was barred is saved
+        for number in report.copied:
+            self._let_go(self._held[number])
+            self._held[number] = ()
         for number in report.released:
             self._let_go(self._held.pop(number))
 
@@ -169,7 +173,7 @@ class Scheduler:
 
     @property
     def saving(self):
-        """Whether blocks are held."""
+        """Whether blocks, or copies of them, are held: the engine has to go round, so that it ends."""
         return bool(self._held)
 
     @property
@@ -181,24 +185,22 @@ class Scheduler:
 class Worker:
     """Carries plans out on `kv`, a PagedKv; calls of one thread."""
 
-    HOLD_S = 10.0  # the longest that a save may hold blocks, for a tier that takes nothing
     SILENT_S = 60.0  # after a failure of loads, or of saves, was logged
 
     def __init__(self, store, kv, *, asynchronous=True, method="full", quality=1.0, floor=None, tenant="",
                  timeout_s=30.0):
         check_method(method, kv.offsets.shape[-1])
         self._store, self._kv = store, kv
-        self._save_with = {"method": method, "quality": quality, "tenant": tenant}
         self._floor, self._tenant, self._timeout_s = floor, tenant, timeout_s
         self._loader = BackgroundLoader(store) if asynchronous else None
         self._plan = Plan()
         self._loading = []  # Progress of what this step's layers wait for
         self._runs = {}  # by save of this step: its run of blocks
-        self._saves = []  # (number, or None once released; handle; run; until when it may hold its blocks)
         self._failed, self._garbage = set(), set()
         self._barred = {}  # by block that did not come, or was computed on one: its leading tokens that are sound again
-        self._arrived, self._released = set(), []
+        self._arrived = set()
         self.counted = collections.Counter()
+        self._saver = Saver(store, self.counted, self._save_failed, method=method, quality=quality, tenant=tenant)
         self._silent_until = {}  # by what fails: it is not logged before
 
     def take(self, plan):
@@ -249,8 +251,8 @@ class Worker:
         for job in self._plan.saves:
             self._save(job, self._runs.pop(job.number, None))
         idle, self._plan = self._plan.idle, Plan()
-        self._follow_saves()
-        if idle and self._saves:
+        self._saver.follow()
+        if idle and self._saver.saving:
             time.sleep(0.001)  # the engine goes round only to hear that they have ended
 
     def _note(self, progress):
@@ -285,48 +287,17 @@ class Worker:
     def _save(self, job, run):
         if not self._barred.keys().isdisjoint(job.blocks):
             self.counted["saves_cancelled"] += 1
-            self._released.append(job.number)
-            return
-        run = run or self._kv.run(job.blocks[job.first:])
-        try:
-            save = self._store.save(job.keys, run.view, first_block=job.first, **self._save_with)
-        except StoreError as error:
-            self._save_failed(error)
-            self._released.append(job.number)
-            return
-        if run.copied:
-            self._released.append(job.number)
-        self._saves.append((None if run.copied else job.number, save, run, time.monotonic() + self.HOLD_S))
-
-    def _follow_saves(self):
-        in_flight = []
-        for number, save, run, until in self._saves:
-            done = save.done  # before it is asked for what this implies
-            if number is not None and (done or save.released):
-                self._released.append(number)
-                number = None
-            if not done:
-                if number is not None and time.monotonic() > until:
-                    save.cancel()  # which lets go of them
-                    self.counted["saves_late"] += 1
-                    until = float("inf")
-                in_flight.append((number, save, run, until))
-                continue
-            try:
-                save.wait()
-                self.counted["saves"] += 1
-                self.counted["blocks_shared"] += save.shared_blocks
-            except StoreError as error:
-                self._save_failed(error)
-        self._saves = in_flight
+            self._saver.drop(job.number)
+        else:
+            self._saver.add(job.number, job.keys, job.first, run or self._kv.run(job.blocks[job.first:]))
 
     def _save_failed(self, why):
         self.counted["saves_failed"] += 1
         self._warn("blocks were not saved", why)
 
     def report(self):
-        report, self._released, self._garbage = Report(self._released, list(self._garbage)), [], set()
-        return report
+        garbage, self._garbage = self._garbage, set()
+        return Report(*self._saver.take_released(), list(garbage))
 
     def take_arrived(self):
         """Requests whose asynchronous loads have ended, whole or with failures."""
@@ -342,17 +313,9 @@ class Worker:
         """Ends loads, and gives saves the time to end."""
         if self._loader:
             self._loader.close()
-        until = time.monotonic() + patience_s
-        while self._saves and time.monotonic() < until:
-            self._follow_saves()
-            time.sleep(0.002)
-        for number, save, _, _ in self._saves:
-            save.cancel()
-            if number is not None:
-                self._released.append(number)
-        self._saves = []
+        self._saver.close(patience_s)
 
     def report_for(self, closed):
         """What another worker, of caches that are gone, let go of and did not report."""
-        self._released += closed._released
+        self._saver.take_over(closed._saver)
         self._garbage |= closed._garbage

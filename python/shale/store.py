@@ -170,7 +170,7 @@ class View:
 
     def _side(self, arrays, dims, block_tokens):
         inner = dims.replace("L", "")
-        layers = arrays if "L" not in dims else [self._layer(arrays, dims, at) for at in range(self._layers(arrays, dims))]
+        layers = arrays if "L" not in dims else [self._layer(arrays, dims, at) for at in range(arrays.shape[dims.index("L")])]
         if not len(layers):
             raise ValueError("there are no layers")
         addresses, first = [], None
@@ -194,10 +194,6 @@ class View:
             blocks = size["T"] // block_tokens
         strides = [stride[dim] for dim in "BTHD"]
         return (addresses, strides), (len(addresses), size["H"], size["D"], blocks)
-
-    @staticmethod
-    def _layers(array, dims):
-        return array.shape[dims.index("L")]
 
     @staticmethod
     def _layer(array, dims, at):
@@ -271,8 +267,10 @@ class Save:
 
     @property
     def released(self):
-        """Whether the view is not read any more."""
-        return self._handle.released()
+        """Whether the view is not read any more; its arrays are then let go of."""
+        if self._view and self._handle.released():
+            self._view = None
+        return not self._view
 
     @property
     def done(self):
@@ -291,6 +289,7 @@ class Save:
 
     def cancel(self):
         self._handle.cancel()
+        self._view = None
 
 
 class Store:

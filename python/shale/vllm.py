@@ -215,7 +215,7 @@ class ShaleConnector(KVConnectorBase_V1):
 
     def build_connector_worker_meta(self, **_):
         report = self._worker.report()
-        return _Report(report.released, report.garbage) if report.released or report.garbage else None
+        return _Report(**vars(report)) if any(vars(report).values()) else None
 
     def get_kv_connector_stats(self, **_):
         if not self._worker or not self._worker.counted:

@@ -117,7 +117,7 @@ class Engine:
 
     def finish(self):
         """Until the store has all, and holds nothing of the engine's."""
-        while self.scheduler.saving or self.worker._saves:
+        while self.scheduler.saving or self.worker._saver.saving:
             self.step(self.scheduler.plan(idle=True))
         assert self.held == []
 

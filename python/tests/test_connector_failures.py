@@ -1,9 +1,11 @@
 """The connector for paged engines where tiers, disks or the engine fail."""
 
+import collections
 import gc
 import os
 import resource
 import time
+import types
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from paged_engine import BLOCK, Engine, damage, keys_of, open_store
 from shale import Load, Save
 from shale.connector import Worker
 from shale.paged import PagedKv
+from shale.saver import Saver
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -254,33 +257,47 @@ def test_blocks_that_failed_are_told_of_before_saves_begin(tmp_path):
 
 
 def test_a_save_that_ends_while_it_is_looked_at_lets_go_of_its_blocks():
-    with open_store() as store:
-        engine = Engine(store)
+    class Ended:
+        released, done, shared_blocks = False, True, 0
 
-        class Ended:
-            released, done, shared_blocks = False, True, 0
+        def wait(self):
+            pass
 
-            def wait(self):
-                pass
-
-        engine.worker._saves = [(7, Ended(), None, float("inf"))]
-        engine.worker._follow_saves()
-        assert engine.worker.report().released == [7]
+    saver = Saver(types.SimpleNamespace(save=lambda *_, **options: Ended()), collections.Counter(), pytest.fail)
+    saver.add(7, [], 0, types.SimpleNamespace(view=None, copied=False))
+    saver.follow()
+    assert saver.take_released() == ([], [7]) and not saver.saving
 
 
-def test_a_save_that_no_tier_takes_lets_go_of_its_blocks(monkeypatch):
+@pytest.mark.parametrize("packing", ["vec", "paired"])
+def test_a_save_that_no_tier_takes_lets_go_of_its_blocks_and_of_copies(monkeypatch, packing):
     keys, blocks = keys_of("abc", 3), [3, 4, 5]
     with open_store() as store:
-        engine = Engine(store)
-        monkeypatch.setattr(engine.worker, "HOLD_S", 0.0)
+        engine = Engine(store, packing)
         monkeypatch.setattr(Save, "done", property(lambda save: False))
         monkeypatch.setattr(Save, "released", property(lambda save: False))
         engine.scheduler.add("one", lambda: keys)
         engine.scheduler.computing("one", blocks, 0, 3 * BLOCK)
         engine.step(engine.scheduler.plan(), list(zip(keys, blocks)))
-        assert sorted(engine.held) == blocks and engine.scheduler.holds == {3: 1, 4: 1, 5: 1}
+        assert sorted(engine.held) == (blocks if packing == "vec" else []) and engine.scheduler.saving
+        assert engine.scheduler.holds == {block: 1 for block in engine.held}
+        (save,) = engine.worker._saver._saves
+        save.until = 0.0
         engine.step(engine.scheduler.plan())
-        assert engine.worker.counted["saves_late"] == 1
+        assert engine.worker.counted["saves_late"] == 1 and not engine.scheduler.saving
+        assert save.run is save.save._view is None
         monkeypatch.undo()
         engine.finish()
         assert not engine.scheduler.holds
+
+
+def test_a_copy_is_let_go_of_once_it_was_read(monkeypatch):
+    keys, blocks = keys_of("abc", 3), [3, 4, 5]
+    with open_store() as store:
+        engine = Engine(store, "paired")
+        monkeypatch.setattr(Save, "done", property(lambda save: False))
+        assert engine.serve("one", keys, blocks) == 0
+        while engine.scheduler.saving:
+            engine.step(engine.scheduler.plan(idle=True))
+        (save,) = engine.worker._saver._saves
+        assert save.run is None and save.save._view is None
