@@ -335,6 +335,7 @@ void bind_store(nb::module_& module) {
   const auto unlocked = nb::call_guard<nb::gil_scoped_release>();
   nb::class_<Load>(module, "_Load")
       .def("blocks", [](const Load& of) { return of.load.blocks(); })
+      .def("skipped", [](const Load& of) { return of.load.skipped(); })
       .def(
           "poll", [](Load& of) { return checked(of.load.poll()); }, unlocked)
       .def(

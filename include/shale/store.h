@@ -236,12 +236,14 @@ typedef struct shale_load_options {
 // Begins to load the stored blocks of keys[first_block …) into `view`. The view must have room for all of these keys'
 // blocks and stay until the load is done, cancelled or freed. It is written only inside poll and wait. If nothing is
 // found, the load has no blocks. Chunks are brought whole: the view's blocks of one that begins before it fail as
-// SHALE_NOT_FOUND. A view that begins a chunk less one block earlier has all of keys[first_block …).
+// SHALE_NOT_FOUND; shale_load_skipped() has them at once, and a second load may bring them into a view of that chunk.
 shale_code shale_store_load(shale_store* store, const shale_key* keys, size_t key_count, const shale_view* view,
                             const shale_load_options* options, shale_load** load);
 void shale_load_free(shale_load* load);  // cancels; NULL is ignored
 
 uint32_t shale_load_blocks(const shale_load* load);  // that were found when it was asked for
+// Of these, leading ones whose chunk begins before the view: they fail, and their memory stays untouched.
+uint32_t shale_load_skipped(const shale_load* load);
 // Decodes what has arrived. `done` (or NULL): nothing more will come.
 shale_code shale_load_poll(shale_load* load, bool* done);
 // Whether layers [0, layer] of all blocks that did not fail are in the view.

@@ -75,6 +75,7 @@ class Load {
   explicit Load(shale_load* load) : load_(load) {}
 
   std::uint32_t blocks() const { return shale_load_blocks(load_.get()); }
+  std::uint32_t skipped() const { return shale_load_skipped(load_.get()); }
   Result<bool> poll() {
     bool done = false;
     const shale_code code = shale_load_poll(load_.get(), &done);

@@ -56,9 +56,8 @@ class Unpacking:
         self.store.save(keys, run.view).wait()
 
     def seconds(self):
-        run = self.kv.run(self.job.blocks)
         begun = time.perf_counter()
-        load = Progress(self.store, self.job, run, len(self.kv.layers), 60, {})
+        load = Progress(self.store, self.job, self.kv, 60, {})
         load.wait()
         assert not load.failed
         return time.perf_counter() - begun

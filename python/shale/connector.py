@@ -213,9 +213,7 @@ class Worker:
 
     def _progress(self, job):
         needs = {"lossy": True, "quality_min": self._floor} if job.lossy else {}
-        lead = min(job.first, self._store.chunk_blocks - 1)  # the engine has these itself, and others may read them
-        return Progress(self._store, job, self._kv.run(job.blocks, lead), lead, len(self._kv.layers), self._timeout_s,
-                        {"tenant": self._tenant, **needs})
+        return Progress(self._store, job, self._kv, self._timeout_s, {"tenant": self._tenant, **needs})
 
     def wait_layer(self, layer):
         """Until the loads of this step have brought this layer, or have failed."""

@@ -6,6 +6,7 @@ import os
 import select
 import threading
 import time
+from typing import NamedTuple
 
 from .store import ClosedAtExit, drain
 
@@ -20,21 +21,38 @@ def _wait_for_news(store, seconds, *others):
     drain(descriptor for descriptor, _ in poll.poll(None if seconds is None else 1000 * seconds))
 
 
+class _Part(NamedTuple):
+    """A load that is to bring the job's blocks from `begin` up to `end`; its run has `lead` blocks before the job's."""
+
+    load: object
+    run: object
+    lead: int
+    begin: int
+    end: int
+
+    def places(self, of):
+        """Of a failure or a run of the load: the blocks that it is to bring."""
+        first = of.first_block - self.lead
+        return range(max(self.begin, first), min(self.end, first + of.blocks))
+
+
 class Progress:
-    """A load in flight. `failed`, once it has ended: places in the job's blocks that did not come, and `why`. The run
-    holds `lead` blocks more in front: the store brings whole chunks, and leaves out one that begins before the view."""
+    """A job in flight. `failed`, once it has ended: places in its blocks that did not come, and `why`.
+
+    The store brings whole chunks. Where the engine has the beginning of one itself, in blocks that others may read, a
+    load of its own brings that chunk into an array between; all behind it come straight into the engine's blocks."""
 
     PATIENCE_S = 0.3  # for a store that is still to learn of what the scheduler's, in another process, has found
     OVERDUE = 1.1  # of its time-out: a load that ends later is counted
 
-    def __init__(self, store, job, run, lead, layers, timeout_s, options):
-        self.job, self._run, self._lead, self._layers = job, run, lead, layers
+    def __init__(self, store, job, kv, timeout_s, options):
+        self.job, self._kv = job, kv
         self.failed, self.why, self.counted = [], "they are not there any more", collections.Counter()
-        self._delivered = 0
+        self._delivered = 0  # layers
         self._begun = time.monotonic()
         self._timeout_s, self._deadline = timeout_s, self._begun + timeout_s
         self._store, self._options = store, options
-        self._load = None
+        self._parts = []
         self._ended = False
 
     def poll(self):
@@ -46,49 +64,64 @@ class Progress:
             return True
 
     def _poll(self):
-        if self._load is None:
-            known = self._store.lookup(self.job.keys, **self._options).blocks >= len(self.job.keys)
-            if not known and time.monotonic() < min(self._begun + self.PATIENCE_S, self._deadline):
-                return False
-            self._load = self._store.load(self.job.keys, self._run.view, first_block=self.job.first - self._lead,
-                                          **self._options)
-        done = self._load.poll()
+        if not self._parts and not self._begin():
+            return False
+        done = all([part.load.poll() for part in self._parts])
         if not done and time.monotonic() > self._deadline:
-            self._load.cancel()
             self.counted["loads_late"] += 1
             self._end(range(len(self.job.blocks)), f"they took longer than {self._timeout_s:g} s")
             return True
-        while self._delivered < self._layers and (done or self._load.layer_ready(self._delivered)):
-            self._run.deliver(self._delivered)
+        while self._delivered < len(self._kv.layers) and (done or self._ready(self._delivered)):
+            for part in self._parts:
+                part.run.deliver(self._delivered)
             self._delivered += 1
         if done:
             self._end(self._missing())
         return done
 
+    def _begin(self):
+        """Once the store knows of all, or has had the time to learn of it."""
+        job = self.job
+        known = self._store.lookup(job.keys, **self._options).blocks >= len(job.keys)
+        if not known and time.monotonic() < min(self._begun + self.PATIENCE_S, self._deadline):
+            return False
+        skipped = self._load(job.keys, self._kv.run(job.blocks), 0, 0, len(job.blocks)).skipped
+        if skipped:
+            self._parts[0] = self._parts[0]._replace(begin=skipped)
+            lead = min(job.first, self._store.chunk_blocks - skipped)  # the chunk begins there, or later
+            run = self._kv.between(job.blocks[:skipped], lead)
+            self._load(job.keys[:job.first + skipped], run, lead, 0, skipped)
+        return True
+
+    def _load(self, keys, run, lead, begin, end):
+        load = self._store.load(keys, run.view, first_block=self.job.first - lead, **self._options)
+        self._parts.append(_Part(load, run, lead, begin, end))
+        return load
+
+    def _ready(self, layer):
+        return all(part.load.layer_ready(layer) for part in self._parts)
+
     def _missing(self):
         """Blocks that were not found any more, failed, or are there in part only: engines attend to all tokens."""
-        missing = set(range(max(0, self._load.blocks - self._lead), len(self.job.blocks)))
-        for failure in self._load.failures:
-            missing.update(place := self._places(failure))
-            self.why = failure.message if place else self.why
-        tokens = self._run.view.block_tokens
-        for run in self._load.runs:
-            place = self._places(run)
-            if run.rows is not None and (run.rows != run.blocks * tokens).any():
-                missing.update(place)
-                self.why = "tokens were dropped of them"
-            elif run.method != "full":
-                self.counted["blocks_lossy"] += len(place)
+        missing = set()
+        for part in self._parts:
+            missing.update(range(max(part.begin, part.load.blocks - part.lead), part.end))
+            for failure in part.load.failures:
+                missing.update(places := part.places(failure))
+                self.why = failure.message if places else self.why
+            for run in part.load.runs:
+                if run.rows is not None and (run.rows != run.blocks * part.run.view.block_tokens).any():
+                    missing.update(part.places(run))
+                    self.why = "tokens were dropped of them"
+                elif run.method != "full":
+                    self.counted["blocks_lossy"] += len(part.places(run))
         return missing
-
-    def _places(self, of):
-        """Of a failure or a run: those in the job's blocks."""
-        first = of.first_block - self._lead
-        return range(max(0, first), max(0, first + of.blocks))
 
     def _end(self, failed, why=None):
         self._ended, self.why = True, why or self.why
-        self._load = None
+        for part in self._parts:
+            part.load.cancel()  # from here on the engine computes into its blocks what has failed
+        self._parts = []
         self.failed = sorted(failed)
         self.counted["loads"] += 1
         self.counted["loads_failed"] += bool(self.failed)

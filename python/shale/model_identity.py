@@ -21,7 +21,7 @@ def identity(model_config):
 
 
 def served_identity(vllm_config):
-    """Of all whose keys and values vLLM's blocks hold: the model, and what drafts for it, whose layers lie beside it."""
+    """Of all whose keys and values vLLM's blocks hold: the model, and what drafts for it with layers of its own."""
     model, drafting = vllm_config.model_config, vllm_config.speculative_config
     draft = drafting and drafting.draft_model_config
     if draft is None or draft is model or drafting.method in _DRAFT_WITHOUT_LAYERS:

@@ -54,9 +54,13 @@ class PagedKv:
         """Whether runs are views of the engine's memory, not copies."""
         return self._sides is not None
 
-    def run(self, blocks, lead=0):
-        """A view of `lead` blocks that are the run's own, and of the engine's `blocks` behind them."""
-        return _RunInPlace(self, blocks) if self.in_place and not lead else _RunBetween(self, blocks, lead)
+    def run(self, blocks):
+        """A view of the engine's `blocks`."""
+        return _RunInPlace(self, blocks) if self.in_place else self.between(blocks)
+
+    def between(self, blocks, lead=0):
+        """A view of an array between, for `lead` blocks that are not the engine's, and its `blocks` behind them."""
+        return _RunBetween(self, blocks, lead)
 
     def _view_in_place(self, blocks):
         sizes = {layer.itemsize for layer in self.layers}

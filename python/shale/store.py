@@ -170,11 +170,13 @@ class View:
 
     def _side(self, arrays, dims, block_tokens):
         inner = dims.replace("L", "")
-        layers = arrays if "L" not in dims else [self._layer(arrays, dims, at) for at in range(arrays.shape[dims.index("L")])]
-        if not len(layers):
+        if "L" in dims:
+            before = (slice(None),) * dims.index("L")
+            arrays = [arrays[(*before, layer)] for layer in range(arrays.shape[len(before)])]
+        if not len(arrays):
             raise ValueError("there are no layers")
         addresses, first = [], None
-        for layer in layers:
+        for layer in arrays:
             address, strides, shape, writable = _memory(layer)
             if len(shape) != len(inner):
                 raise ValueError(f"an array of {len(shape)} dimensions is not '{dims}'")
@@ -195,10 +197,6 @@ class View:
         strides = [stride[dim] for dim in "BTHD"]
         return (addresses, strides), (len(addresses), size["H"], size["D"], blocks)
 
-    @staticmethod
-    def _layer(array, dims, at):
-        return array[(slice(None),) * dims.index("L") + (at,)]
-
 
 class Load:
     """Blocks on their way into a view, which is written only inside poll and wait. Dropping it cancels."""
@@ -213,6 +211,11 @@ class Load:
     def blocks(self):
         """That were found when it was asked for."""
         return self._handle.blocks()
+
+    @property
+    def skipped(self):
+        """Of these, leading ones whose chunk begins before the view: they fail, and their memory stays untouched."""
+        return self._handle.skipped()
 
     def poll(self):
         """Decodes what has arrived; True when nothing more will come."""

@@ -1,6 +1,7 @@
 """A paged engine that computes nothing but numbers, and calls the connector as vLLM calls its own."""
 
 import hashlib
+import pathlib
 import pickle
 import time
 
@@ -134,9 +135,14 @@ def open_store(tiers="memory:?size=64MiB"):
     return Store("test", tiers, layers=LAYERS, kv_heads=HEADS, head_dim=DIM, block_tokens=BLOCK, chunk_tokens=2 * BLOCK)
 
 
-def damage(folder):
-    """One byte in the middle of every blob that holds keys and values."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size > 16384]
+def blobs(folder):
+    """Those that hold keys and values."""
+    return {path for path in folder.rglob("*") if path.is_file() and path.stat().st_size > 16384}
+
+
+def damage(paths):
+    """One byte in the middle of every blob of a folder, or of these."""
+    files = blobs(paths) if isinstance(paths, pathlib.Path) else paths
     assert files
     for path in files:
         content = bytearray(path.read_bytes())

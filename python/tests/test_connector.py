@@ -8,7 +8,7 @@ import pytest
 from paged_engine import BLOCK, ELEMENTS, SHAPE, Engine, keys_of, numbers_of, open_store, vec_offsets, writer_of
 from shale.connector import Scheduler
 from shale.connector_options import Options
-from shale.paged import learn_offsets
+from shale.paged import PagedKv, learn_offsets
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -48,20 +48,25 @@ def test_a_step_that_waits_for_its_load_keeps_a_token_to_compute():
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("packing", ["vec", "paired"])
 @pytest.mark.parametrize("own", [1, 2, 3])
-def test_a_hit_goes_on_inside_a_chunk_where_the_engine_has_its_beginning(asynchronous, packing, own):
-    keys, blocks = keys_of("abcde", 5), [7, 3, 11, 0, 5]
+def test_a_hit_goes_on_inside_a_chunk_where_the_engine_has_its_beginning(asynchronous, packing, own, monkeypatch):
+    keys, blocks, between, plain = keys_of("abcde", 5), [7, 3, 11, 0, 5], [], PagedKv.between
+    monkeypatch.setattr(PagedKv, "between",
+                        lambda kv, blocks, lead=0: between.append(lead + len(blocks)) or plain(kv, blocks, lead))
     with open_store() as store:
         Engine(store).serve("one", keys, [0, 1, 2, 3, 4])
         store.flush()
         engine = Engine(store, packing, asynchronous)
         engine.clear()
+        between.clear()
         engine.scheduler.add("two", lambda: keys)
         assert engine.scheduler.found("two", own * BLOCK, 5 * BLOCK + 1) == (5 - own) * BLOCK
         engine.scheduler.allocated("two", blocks, (5 - own) * BLOCK)
         assert not (engine.wait_for("two") if asynchronous else engine.step(engine.scheduler.plan()))
         assert engine.holds(keys[own:], blocks[own:])
         assert (engine.kv.layers[0][blocks[:own]] == 0x7e00).all(), "others may read what the engine has itself"
-        assert engine.worker.counted["blocks_loaded"] == 5 - own
+        assert engine.worker.counted["blocks_loaded"] == 5 - own and engine.worker.counted["loads"] == 1
+        straddling = [store.chunk_blocks] if own % store.chunk_blocks else []
+        assert between == ([5 - own] if packing == "paired" else []) + straddling, "the chunk alone is copied"
         engine.worker.close()
 
 

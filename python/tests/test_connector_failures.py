@@ -9,7 +9,7 @@ import types
 
 import numpy as np
 import pytest
-from paged_engine import BLOCK, Engine, damage, keys_of, open_store
+from paged_engine import BLOCK, Engine, blobs, damage, keys_of, open_store
 from shale import Load, Save
 from shale.connector import Worker
 from shale.paged import PagedKv
@@ -241,6 +241,80 @@ def test_a_late_load_is_given_up_and_not_tried_again(monkeypatch):
         engine.scheduler.finished("two")
         engine.scheduler.add("three", lambda: keys)
         assert engine.scheduler.found("three", 0, tokens) == 3 * BLOCK, "others try"
+
+
+def load_behind_own(engine, keys, blocks, own=1):
+    """A step of a request whose first blocks the engine has itself; the blocks that failed."""
+    engine.scheduler.add("two", lambda: keys)
+    assert engine.scheduler.found("two", own * BLOCK, len(keys) * BLOCK + 1) == (len(keys) - own) * BLOCK
+    engine.scheduler.allocated("two", blocks, (len(keys) - own) * BLOCK)
+    return engine.step(engine.scheduler.plan())
+
+
+@pytest.mark.parametrize("where", ["in the chunk that begins before", "behind it"])
+def test_damage_fails_its_own_blocks_where_a_hit_goes_on_inside_a_chunk(tmp_path, caplog, where):
+    keys, blocks, tiers = keys_of("abcde", 5), [7, 3, 11, 0, 5], f"file://{tmp_path}?size=64MiB"
+    with open_store(tiers) as store:
+        Engine(store).serve("one", keys[:2], blocks[:2])
+        store.flush()
+        first = blobs(tmp_path)
+        Engine(store).serve("one", keys, blocks)
+        store.flush()
+    damage(first if where != "behind it" else blobs(tmp_path) - first)
+    with open_store(tiers) as store:
+        engine = Engine(store)
+        failed = load_behind_own(engine, keys, blocks)
+        assert failed == {3} if where != "behind it" else failed and failed <= {11, 0, 5}
+        sound = [at for at in range(1, 5) if blocks[at] not in failed]
+        assert engine.holds([keys[at] for at in sound], [blocks[at] for at in sound])
+        assert "not loaded" in caplog.text and "begins before" not in caplog.text
+
+
+@pytest.mark.parametrize("straddling", [False, True])
+def test_nothing_is_written_any_more_when_one_of_two_loads_is_late(monkeypatch, straddling):
+    keys, blocks, loads, poll = keys_of("abcde", 5), [7, 3, 11, 0, 5], [], Load.poll
+
+    def hangs(load):
+        loads.append(load)
+        if (load._view._arrays is not None) == straddling:
+            return time.sleep(0.02)
+        return poll(load)
+
+    with open_store() as store:
+        Engine(store).serve("one", keys, blocks)
+        store.flush()
+        engine = Engine(store, timeout_s=0.01)
+        monkeypatch.setattr(Load, "poll", hangs)
+        assert load_behind_own(engine, keys, blocks) == set(blocks[1:])
+        monkeypatch.undo()
+        engine.clear()
+        assert len(set(loads)) == 2 and all(load.poll() for load in loads)
+        assert all((layer == 0x7e00).all() for layer in engine.kv.layers), "the engine computes there"
+
+
+def test_layers_are_there_once_both_loads_have_brought_them(monkeypatch):
+    keys, blocks, waits, poll = keys_of("abcde", 5), [7, 3, 11, 0, 5], iter(3 * [False]), Load.poll
+    with open_store() as store:
+        Engine(store).serve("one", keys, [0, 1, 2, 3, 4])
+        store.flush()
+        engine = Engine(store)
+        monkeypatch.setattr(Load, "poll", lambda load: (load._view._arrays is None or next(waits, True)) and poll(load))
+        assert not load_behind_own(engine, keys, blocks) and next(waits, True)
+        assert engine.holds(keys[1:], blocks[1:])
+
+
+def test_a_load_for_which_memory_is_lacking_is_computed(monkeypatch):
+    keys, blocks = keys_of("abcde", 5), [7, 3, 11, 0, 5]
+
+    def lacking(*_, **more):
+        raise MemoryError
+
+    with open_store() as store:
+        Engine(store).serve("one", keys, blocks)
+        store.flush()
+        engine = Engine(store)
+        monkeypatch.setattr(PagedKv, "between", lacking)
+        assert load_behind_own(engine, keys, blocks) == set(blocks[1:])
 
 
 def test_blocks_that_failed_are_told_of_before_saves_begin(tmp_path):

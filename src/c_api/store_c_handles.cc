@@ -30,6 +30,7 @@ shale_code shale_store_load(shale_store* store, const shale_key* keys, size_t ke
 
 void shale_load_free(shale_load* load) { delete load; }
 uint32_t shale_load_blocks(const shale_load* load) { return load->load->blocks(); }
+uint32_t shale_load_skipped(const shale_load* load) { return load->load->skipped(); }
 
 shale_code shale_load_poll(shale_load* load, bool* done) {
   return guarded([&]() -> Status {

@@ -207,6 +207,7 @@ Status Store::check_integrity() {
 StoreLoad::StoreLoad(std::shared_ptr<State> state) : state_(std::move(state)) {}
 StoreLoad::~StoreLoad() { state_->cancel(); }
 std::uint32_t StoreLoad::blocks() const { return state_->blocks; }
+std::uint32_t StoreLoad::skipped() const { return state_->skipped; }
 bool StoreLoad::poll(Executor& executor) { return state_->poll(executor, std::numeric_limits<double>::infinity()); }
 bool StoreLoad::poll(Executor& executor, double budget_s) {
   return state_->poll(executor, state_->core.clock.now_s() + budget_s);

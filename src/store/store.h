@@ -58,6 +58,8 @@ class StoreLoad {
 
   // Leading blocks from `first_block` that were found when it was asked for. failures() has those that fail.
   std::uint32_t blocks() const;
+  // Of these, leading ones whose chunk begins before the view: they are not brought, and their memory stays untouched.
+  std::uint32_t skipped() const;
   // Decodes what has arrived into the view, over `executor`. True when nothing more will come.
   bool poll(Executor& executor);
   bool poll();  // on this thread

@@ -63,11 +63,11 @@ void StoreLoad::State::plan(const std::vector<ChainSpan>& found, const Hash128& 
     parts.push_back(std::move(part));
   }
   blocks = end > first_block ? end - first_block : 0;
+  skipped = parts.empty() ? blocks : parts.front().where.first_block - first_block;
   const std::uint32_t block_tokens = core.options.geometry.block_tokens;
   for (Part& part : parts) part.tokens_after = (end - part.where.first_block - part.where.blocks) * block_tokens;
 }
 
-// Blocks of the view that lie before the first part are not brought.
 void StoreLoad::State::release() {
   {
     const std::lock_guard lock(mutex);

@@ -71,7 +71,7 @@ struct StoreLoad::State final : LoadPump {
   const StoreNeeds needs;
   std::string tenant;
   Hash128 realm;
-  std::uint32_t blocks = 0;
+  std::uint32_t blocks = 0, skipped = 0;
 
   // The caller's thread alone:
 

@@ -289,6 +289,7 @@ TEST(StoreInC, ArraysThatAreToBeFilledAreGiven) {
   const shale_load_options behind = {.first_block = 1};  // the first chunk begins before the view and fails
   shale_load* load = nullptr;
   ASSERT_EQ(shale_store_load(store, keys.data(), keys.size(), &to, &behind, &load), SHALE_OK);
+  EXPECT_EQ(shale_load_skipped(load), 3u);
   ASSERT_EQ(shale_load_wait(load), SHALE_OK);
   std::size_t failures = 0, runs = 0;
   EXPECT_EQ(shale_load_failures(load, nullptr, 4, &failures), SHALE_INVALID_ARGUMENT);

@@ -106,16 +106,28 @@ TEST_F(StoreTest, AViewMayHoldTheEndOfAChainOnly) {
   const auto load = store->load(keys, back.view(), options).value();
   ASSERT_TRUE(load->wait());
   EXPECT_EQ(load->blocks(), 16u);
+  EXPECT_EQ(load->skipped(), 0u);
   EXPECT_TRUE(load->failures().empty());
   for (std::uint32_t b = 0; b < 16; ++b) EXPECT_TRUE(back.holds(b, keys[8 + b]));
 
   Kv inside(18);
   options.first_block = 6;
   const auto partial = store->load(keys, inside.view(), options).value();
+  EXPECT_EQ(partial->skipped(), 2u) << "known before anything was read";
   ASSERT_TRUE(partial->wait());
   ASSERT_EQ(partial->failures().size(), 1u) << "the chunk of blocks 4 to 7 begins before the view";
   EXPECT_EQ(partial->failures()[0].blocks, 2u);
   EXPECT_TRUE(inside.holds(2, keys[8]));
+
+  Kv last(3);
+  options.first_block = 21;
+  const auto none = store->load(keys, last.view(), options).value();
+  EXPECT_EQ(none->blocks(), 3u);
+  EXPECT_EQ(none->skipped(), 3u) << "the last chunk begins before the view";
+  EXPECT_FALSE(none->wait());
+  EXPECT_TRUE(last.untouched());
+  const auto elsewhere = chain_of(100, 3);
+  EXPECT_EQ(store->load(elsewhere, last.view(), {}).value()->skipped(), 0u) << "nothing is there";
 }
 
 TEST_F(StoreTest, WhatIsOnDiskOutlivesTheStore) {
