@@ -1,9 +1,10 @@
 """Both halves of a connector between a paged engine and a store, without the engine: who asks the store, and when.
 
 The scheduler's half looks prompts up and makes a plan for each step; the worker's half carries it out on the engine's
-memory. Between them go `Plan`s and `Report`s, which can be pickled. A block is saved once, when it is full, by the
-store's threads while the engine goes on; the scheduler holds it until they have read it. Loads run beside the engine
-(asynchronous) or a layer ahead of it.
+memory. Between them go `Plan`s and `Report`s, which can be pickled; every plan has to arrive, for each tells of a
+request's blocks and keys only what is new. A block is saved once, when it is full, by the store's threads while the
+engine goes on; the scheduler holds it until they have read it. Loads run beside the engine (asynchronous) or a layer
+ahead of it.
 
 After a load has failed, blocks hold garbage until the engine computes them anew, and so does what is computed on them
 before that: an engine may be a step ahead, or share them among requests. The worker knows which, for plans say what is
@@ -33,28 +34,40 @@ class LoadJob(NamedTuple):
     lossy: bool
 
 
-class SaveJob(NamedTuple):
-    """Blocks keys[first:], of which the engine's `blocks` hold all from 0."""
+class Growth(NamedTuple):
+    """More of the engine's blocks that hold a request's tokens; all of them where they are others, `anew`."""
 
-    number: int
-    keys: tuple
-    first: int
+    request: str
     blocks: tuple
+    anew: bool
 
 
 class Computation(NamedTuple):
-    """Of a request's tokens, which lie in `blocks`, those from `begin` up to `end` are computed."""
+    """Of a request's tokens, those from `begin` up to `end` are computed."""
 
-    blocks: tuple
+    request: str
     begin: int
     end: int
 
 
+class SaveJob(NamedTuple):
+    """Of a request's blocks, those from `first` up to `last`. `keys`, 32 bytes each, are those up to `last` that were
+    not told before."""
+
+    number: int
+    request: str
+    keys: bytes
+    first: int
+    last: int
+
+
 @dataclasses.dataclass
 class Plan:
+    ended: list = dataclasses.field(default_factory=list)  # requests, before any that grow
+    growths: list = dataclasses.field(default_factory=list)
     loads: list = dataclasses.field(default_factory=list)
-    saves: list = dataclasses.field(default_factory=list)
     computations: list = dataclasses.field(default_factory=list)
+    saves: list = dataclasses.field(default_factory=list)
     idle: bool = False  # nothing is computed in this step
 
 
@@ -86,6 +99,8 @@ class Scheduler:
         self._hold, self._let_go, self._evict = hold, let_go, evict
         self._requests, self._asked = {}, {}
         self._computed = {}  # by request: tokens that the engine had itself when it was looked up
+        self._tables = {}  # by request: the engine's blocks that hold its tokens, as the worker knows them
+        self._told = {}  # by request: leading keys that the worker knows
         self._saved = collections.Counter()  # by request: leading blocks that need no save any more
         self._held = {}  # by save: its blocks, none once they were copied
         self._loads, self._given_up = {}, set()  # by request: blocks of its last load; those of which one has failed
@@ -97,6 +112,7 @@ class Scheduler:
         quality, of which there has to be one, and nothing of it is ever saved. Of requests that are not added nothing is
         looked up or saved."""
         self._requests[request] = _Request(keys, lossy)
+        self._told.pop(request, None)  # these may be others
 
     def forget(self):
         """Nothing more is looked up or saved of the requests so far."""
@@ -127,9 +143,19 @@ class Scheduler:
         self._plan.loads.append(
             LoadJob(request, tuple(known.keys()[:last]), first, tuple(blocks[first:last]), known.lossy))
 
-    def computing(self, request, blocks, begin, end):
-        """In this step its tokens from `begin` up to `end` will have been computed, in `blocks`."""
-        self._plan.computations.append(Computation(tuple(blocks), begin, end))
+    def covers(self, request, blocks, end):
+        """Whether the blocks of it that are known, and as many more, have room for its tokens up to `end`."""
+        return (len(self._tables.get(request, ())) + blocks) * self._block_tokens >= end
+
+    def computing(self, request, blocks, begin, end, anew=False):
+        """In this step its tokens from `begin` up to `end` will have been computed. They lie in the blocks that are
+        known and these behind, or, `anew`, in these alone."""
+        anew = anew or request not in self._tables
+        table = self._tables.setdefault(request, [])
+        table[0 if anew else len(table):] = blocks
+        if anew or blocks:
+            self._plan.growths.append(Growth(request, tuple(blocks), anew))
+        self._plan.computations.append(Computation(request, begin, end))
         known = self._requests.get(request) if self._may_save else None
         first = self._saved[request]
         if known is None or known.lossy or end // self._block_tokens <= first:
@@ -139,11 +165,11 @@ class Scheduler:
         if last <= first:
             return
         self._numbers += 1
-        job = SaveJob(self._numbers, tuple(keys[:last]), first, tuple(blocks[:last]))
-        self._plan.saves.append(job)
-        self._saved[request] = last
-        self._held[job.number] = job.blocks[first:]
-        self._hold(self._held[job.number])
+        told = self._told.get(request, 0)
+        self._plan.saves.append(SaveJob(self._numbers, request, b"".join(keys[told:last]), first, last))
+        self._told[request], self._saved[request] = max(told, last), last
+        self._held[self._numbers] = table[first:last]
+        self._hold(table[first:last])
 
     def plan(self, idle=False):
         """What the worker has to do in this step."""
@@ -167,7 +193,9 @@ class Scheduler:
             self._let_go(self._held.pop(number))
 
     def finished(self, request):
-        for of in (self._requests, self._saved, self._asked, self._computed, self._loads):
+        if request in self._tables:
+            self._plan.ended.append(request)
+        for of in (self._requests, self._tables, self._told, self._saved, self._asked, self._computed, self._loads):
             of.pop(request, None)
         self._given_up.discard(request)
 
@@ -194,6 +222,7 @@ class Worker:
         self._floor, self._tenant, self._timeout_s = floor, tenant, timeout_s
         self._loader = BackgroundLoader(store) if asynchronous else None
         self._plan = Plan()
+        self._tables, self._keys = {}, {}  # by request: its blocks; keys of leading ones
         self._loading = []  # Progress of what this step's layers wait for
         self._runs = {}  # by save of this step: its run of blocks
         self._failed, self._garbage = set(), set()
@@ -206,6 +235,12 @@ class Worker:
     def take(self, plan):
         """A step, before its layers: these wait for its loads, or do not touch the blocks that they go into."""
         self._plan = plan
+        for request in plan.ended:
+            self._tables.pop(request, None)
+            self._keys.pop(request, None)
+        for request, blocks, anew in plan.growths:
+            table = self._tables.setdefault(request, [])
+            table[0 if anew else len(table):] = blocks
         for job in plan.loads:
             for block in job.blocks:  # what lay there before is gone, and what comes is sound or barred again
                 self._barred.pop(block, None)
@@ -226,8 +261,11 @@ class Worker:
             return
         for job in self._plan.saves:
             if job.number not in self._runs:
-                self._runs[job.number] = self._kv.run(job.blocks[job.first:])
+                self._runs[job.number] = self._run(job)
             self._runs[job.number].fill(layer)
+
+    def _run(self, job):
+        return self._kv.run(self._tables[job.request][job.first:job.last])
 
     def end_loads(self):
         """All layers have been computed, or wait for no load any more. May be called again."""
@@ -239,8 +277,8 @@ class Worker:
             for progress in self._loader.ended(wait_s=0.002 if self._plan.idle else 0):
                 self._note(progress)
                 self._arrived.add(progress.job.request)
-        for computation in self._plan.computations if self._barred else ():
-            self._note_computed(*computation)
+        for request, begin, end in self._plan.computations if self._barred else ():
+            self._note_computed(self._tables[request], begin, end)
         self._plan.computations = []
 
     def end(self):
@@ -283,11 +321,13 @@ class Worker:
                 self._barred[block] = end - first
 
     def _save(self, job, run):
-        if not self._barred.keys().isdisjoint(job.blocks):
+        if job.keys:
+            self._keys[job.request] = self._keys.get(job.request, b"")[:32 * job.last - len(job.keys)] + job.keys
+        if self._barred and not self._barred.keys().isdisjoint(self._tables[job.request][:job.last]):
             self.counted["saves_cancelled"] += 1
             self._saver.drop(job.number)
         else:
-            self._saver.add(job.number, job.keys, job.first, run or self._kv.run(job.blocks[job.first:]))
+            self._saver.add(job.number, self._keys[job.request][:32 * job.last], job.first, run or self._run(job))
 
     def _save_failed(self, why):
         self.counted["saves_failed"] += 1
@@ -313,7 +353,8 @@ class Worker:
             self._loader.close()
         self._saver.close(patience_s)
 
-    def report_for(self, closed):
-        """What another worker, of caches that are gone, let go of and did not report."""
+    def take_over(self, closed):
+        """What another worker, of caches that are gone, was told of requests, let go of and did not report."""
+        self._tables, self._keys = closed._tables, closed._keys
         self._saver.take_over(closed._saver)
         self._garbage |= closed._garbage

@@ -9,7 +9,6 @@ on, and what must agree before KV may be used again is named.
 """
 
 import copy
-import hashlib
 import os
 import threading
 import weakref
@@ -27,6 +26,7 @@ from .connector import Plan, Report, Scheduler, Worker
 from .connector_options import Options, warn_of_trouble
 from .model_identity import Adapters, served_identity
 from .paged import PagedKv, learn_offsets
+from .request_keys import RequestKeys
 from .store import Store
 from .vllm_metrics import ShaleMetrics, ShaleStats
 
@@ -108,10 +108,6 @@ def _open(geometry, options, role):
         return store
 
 
-def _key(block, of):
-    return hashlib.sha256(block + of).digest() if of else block.ljust(32, b"\0")
-
-
 def _block_elements(cache):
     """From a block's first element to its last, in memory."""
     return 1 + sum((size - 1) * stride for size, stride in zip(cache.shape[1:], cache.stride()[1:]))
@@ -184,7 +180,7 @@ class ShaleConnector(KVConnectorBase_V1):
                               quality=1.0 if options.method == "full" else options.quality, floor=options.floor,
                               tenant=options.tenant, timeout_s=options.load_timeout_s)
         if before:
-            self._worker.report_for(before)
+            self._worker.take_over(before)
 
     def bind_connector_metadata(self, connector_metadata, **_):
         super().bind_connector_metadata(connector_metadata)
@@ -242,8 +238,7 @@ class ShaleConnector(KVConnectorBase_V1):
         hashes = self._unsalted(request) if lossy else lambda: request.block_hashes
         adapter = self._adapters.name(getattr(request, "lora_request", None))
         if adapter is not None:
-            of = adapter + self._since
-            self._scheduler.add(request.request_id, lambda: [_key(block, of) for block in hashes()], lossy)
+            self._scheduler.add(request.request_id, RequestKeys(hashes, adapter + self._since), lossy)
 
     def _unsalted(self, request):
         """Its keys as if it had no salt, which are those that exact blocks were saved under."""
@@ -266,14 +261,20 @@ class ShaleConnector(KVConnectorBase_V1):
             self._scheduler.allocated(request.request_id, blocks.get_block_ids()[0], num_external_tokens)
 
     def build_connector_meta(self, scheduler_output, **_):
-        computed = {new.req_id: new.num_computed_tokens for new in scheduler_output.scheduled_new_reqs}
         cached = scheduler_output.scheduled_cached_reqs
-        computed.update(zip(cached.req_ids, cached.num_computed_tokens))
+        grown = {new.req_id: (new.block_ids, new.num_computed_tokens, True)
+                 for new in scheduler_output.scheduled_new_reqs}
+        grown.update((request, (blocks, computed, request in cached.resumed_req_ids)) for request, blocks, computed
+                     in zip(cached.req_ids, cached.new_block_ids, cached.num_computed_tokens))
         for request, tokens in scheduler_output.num_scheduled_tokens.items():
-            (blocks,) = scheduler_output.kv_connector_block_state.get_block_ids(request)
-            self._scheduler.computing(request, blocks, computed[request], computed[request] + tokens)
+            blocks, begin, anew = grown[request]
+            blocks = blocks[0] if blocks else ()
+            if not anew and not self._scheduler.covers(request, len(blocks), begin + tokens):
+                logger.warning_once("shale: vLLM did not tell of all blocks of a request as it grew")
+                (blocks,), anew = scheduler_output.kv_connector_block_state.get_block_ids(request), True
+            self._scheduler.computing(request, blocks, begin, begin + tokens, anew)
         plan = self._scheduler.plan(idle=scheduler_output.total_num_scheduled_tokens == 0)
-        return _Plan(plan.loads, plan.saves, plan.computations, plan.idle)
+        return _Plan(**vars(plan))
 
     def update_connector_output(self, connector_output, **_):
         self._scheduler.reported(connector_output.kv_connector_worker_meta, connector_output.invalid_block_ids)

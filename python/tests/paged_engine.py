@@ -101,7 +101,7 @@ class Engine:
             failed = self.wait_for(name)
             sound = min([found, *(blocks.index(block) for block in failed)])
         while True:
-            self.scheduler.computing(name, blocks, sound * BLOCK, tokens)
+            self.scheduler.computing(name, blocks, sound * BLOCK, tokens, anew=True)
             failed = self.step(self.scheduler.plan(), list(zip(keys, blocks))[sound:])
             if not failed:
                 break

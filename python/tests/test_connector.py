@@ -78,15 +78,17 @@ def test_a_request_is_saved_as_it_grows_and_each_block_once():
         engine.scheduler.add("one", lambda: known)
         engine.scheduler.computing("one", [4, 5, 6], 0, 2 * BLOCK + 7)
         plan = engine.scheduler.plan()
-        assert [(job.first, job.blocks) for job in plan.saves] == [(0, (4, 5))] and engine.held == [4, 5]
+        assert [(job.first, job.last) for job in plan.saves] == [(0, 2)] and engine.held == [4, 5]
         engine.step(plan, zip(keys[:2], [4, 5]))
-        engine.scheduler.computing("one", [4, 5, 6, 8], 2 * BLOCK + 7, 3 * BLOCK)
-        assert engine.scheduler.plan().saves == [], "the third block has no key before its tokens are all known"
-        known = keys
-        engine.scheduler.computing("one", [4, 5, 6, 8], 3 * BLOCK, 4 * BLOCK)
+        engine.scheduler.computing("one", [8], 2 * BLOCK + 7, 3 * BLOCK)
         plan = engine.scheduler.plan()
-        assert [(job.first, job.blocks) for job in plan.saves] == [(2, (4, 5, 6, 8))]
-        engine.step(plan, zip(keys[2:], [6, 8]))
+        assert plan.saves == [], "the third block has no key before its tokens are all known"
+        engine.step(plan, [(keys[2], 6)])
+        known = keys
+        engine.scheduler.computing("one", (), 3 * BLOCK, 4 * BLOCK)
+        plan = engine.scheduler.plan()
+        assert [(job.first, job.last) for job in plan.saves] == [(2, 4)]
+        engine.step(plan, [(keys[3], 8)])
         engine.finish()
         assert store.lookup(keys).blocks == 4
 

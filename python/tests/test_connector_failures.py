@@ -50,7 +50,7 @@ def test_nothing_is_saved_that_was_computed_on_blocks_that_did_not_come(tmp_path
         engine.scheduler.allocated("two", blocks, 4 * BLOCK)
         engine.scheduler.computing("two", blocks, 4 * BLOCK, 5 * BLOCK)
         first = engine.scheduler.plan()
-        engine.scheduler.computing("two", blocks, 5 * BLOCK, 6 * BLOCK)  # an engine that is a step ahead
+        engine.scheduler.computing("two", (), 5 * BLOCK, 6 * BLOCK)  # an engine that is a step ahead
         second = engine.scheduler.plan()
         # Another request found the loading blocks in the engine's own prefix cache.
         assert engine.step(first, [(garbage[0], blocks[4])])
@@ -59,8 +59,10 @@ def test_nothing_is_saved_that_was_computed_on_blocks_that_did_not_come(tmp_path
         store.flush()
         assert store.lookup(keys).blocks < 4
         # Now the scheduler knows: the blocks are computed anew, and saved.
-        engine.scheduler.computing("two", blocks, 0, 6 * BLOCK + 1)
-        assert not engine.step(engine.scheduler.plan(), list(zip(keys, blocks)))
+        engine.scheduler.computing("two", [3], 0, 6 * BLOCK + 1)
+        plan = engine.scheduler.plan()
+        assert [(job.first, job.last, job.keys) for job in plan.saves] == [(0, 6, b"")], "the worker knows the keys"
+        assert not engine.step(plan, list(zip(keys, blocks)))
         engine.finish()
         store.flush()
         engine.clear()
@@ -117,15 +119,15 @@ def test_a_block_is_garbage_until_all_of_it_is_computed_anew(damaged):
     keys, blocks, engine = keys_of("abcdef", 6), [9, 8, 7, 6, 5, 4], Engine(damaged)
     first = fails(engine, keys, blocks)
     inside = first * BLOCK + BLOCK // 2
-    engine.scheduler.computing("two", blocks, first * BLOCK, inside)
+    engine.scheduler.computing("two", (), first * BLOCK, inside)
     other = keys_of("abcdef"[:first + 1] + "xyz", first + 3)
     engine.scheduler.add("other", lambda: other)
     shared = [*blocks[:first + 1], 12, 13]
     engine.scheduler.computing("other", shared, (first + 1) * BLOCK, (first + 2) * BLOCK)
     engine.step(engine.scheduler.plan(), [(GARBAGE, 12)])
     # The rest is computed anew; the other goes on upon what it computed on half a block.
-    engine.scheduler.computing("two", blocks, inside, 6 * BLOCK)
-    engine.scheduler.computing("other", shared, (first + 2) * BLOCK, (first + 3) * BLOCK)
+    engine.scheduler.computing("two", (), inside, 6 * BLOCK)
+    engine.scheduler.computing("other", (), (first + 2) * BLOCK, (first + 3) * BLOCK)
     engine.step(engine.scheduler.plan(), [*list(zip(keys, blocks))[first:], (GARBAGE, 13)])
     engine.finish()
     damaged.flush()
