@@ -1,6 +1,6 @@
 """A vLLM engine behind a pipe: engine.py MODEL [CONNECTOR_OPTIONS]. Each line of input is a list of prompts,
 {"ids": [tokens], "max_tokens": N, "salt": text or null, "prompt_logprobs": N or null}, answered one after the other; "reset"
-empties vLLM's own cache, "metrics" is answered by the connector's. Each line of output is a list of {"text", "tokens", "cached",
+empties vLLM's own cache, "can reset" also answers whether it did, "metrics" is answered by the connector's. Each line of output is a list of {"text", "tokens", "cached",
 "ttft_s", "prompt_logprobs"}. Options are those of the connector, or of vLLM's offloading; none: vLLM alone."""
 
 import json
@@ -27,6 +27,9 @@ def main():
         for prompt in json.loads(line):
             if prompt == "reset":
                 llm.reset_prefix_cache()
+                continue
+            if prompt == "can reset":
+                done.append(llm.reset_prefix_cache())
                 continue
             if prompt == "metrics":
                 done.append({each.name.removeprefix("vllm:shale_"): each.value for each in llm.get_metrics()

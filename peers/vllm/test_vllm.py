@@ -25,7 +25,7 @@ SALT = "shale-lossy"
 class Engine:
     """engine.py, and a folder for its store."""
 
-    def __init__(self, folder, size="4GiB", offloading=None, **options):
+    def __init__(self, folder, size="4GiB", offloading=None, one_process=False, **options):
         options = offloading or {"tiers": f"file://{folder}?size={size}", **options}
         self.log = open(f"{folder}.log", "a")
         # A session of its own: the engine's processes end with it. As many threads with a connector as without, which
@@ -34,7 +34,8 @@ class Engine:
             [sys.executable, pathlib.Path(__file__).with_name("engine.py"), MODEL,
              *([] if offloading == "none" else [json.dumps(options)])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True,
-            env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": str(OWN_CACHE_GIB), "VLLM_CPU_NUM_OF_RESERVED_CPU": "1"})
+            env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": str(OWN_CACHE_GIB), "VLLM_CPU_NUM_OF_RESERVED_CPU": "1",
+                              "VLLM_ENABLE_V1_MULTIPROCESSING": str(int(not one_process))})
 
     def __enter__(self):
         ready = self.process.stdout.readline()
@@ -129,6 +130,20 @@ def test_a_fresh_process_answers_from_the_store_as_from_its_own_cache(computed, 
     same = same_texts(answers, own)
     print(f"{load}: {same} of {len(prompts)} texts are those of equal hits by vLLM's own cache")
     assert same == len(prompts)
+
+
+@pytest.mark.parametrize("one_process", [False, True])
+def test_vllms_own_cache_can_be_reset_after_what_was_computed_is_saved(tmp_path, one_process):
+    folder = tmp_path / "store"
+    folder.mkdir(mode=0o700)
+    (prompt,) = prompts_of(1, seed=2, tokens=3 * BLOCK + 20)
+    with Engine(folder, one_process=one_process) as engine:
+        engine.ask([prompt])
+        until = time.monotonic() + 11  # a save holds its blocks for ten at most
+        while not engine.ask(["can reset"])[0]:
+            assert time.monotonic() < until
+        settle(folder)
+        assert used(folder) and engine.ask([prompt])[0]["cached"] == blocks_of(prompt), "it comes from the store"
 
 
 def test_whoever_wants_the_logits_of_the_whole_prompt_has_it_computed(computed):

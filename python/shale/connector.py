@@ -211,14 +211,15 @@ class Scheduler:
 
 
 class Worker:
-    """Carries plans out on `kv`, a PagedKv; calls of one thread."""
+    """Carries plans out on `kv`, a PagedKv; calls of one thread. `copies`: what is saved is copied in its step, so that
+    no block of the engine is held beyond it."""
 
     SILENT_S = 60.0  # after a failure of loads, or of saves, was logged
 
     def __init__(self, store, kv, *, asynchronous=True, method="full", quality=1.0, floor=None, tenant="",
-                 timeout_s=30.0):
+                 timeout_s=30.0, copies=False):
         check_method(method, kv.offsets.shape[-1])
-        self._store, self._kv = store, kv
+        self._store, self._kv, self._copies = store, kv, copies or not kv.in_place
         self._floor, self._tenant, self._timeout_s = floor, tenant, timeout_s
         self._loader = BackgroundLoader(store) if asynchronous else None
         self._plan = Plan()
@@ -257,7 +258,7 @@ class Worker:
 
     def computed_layer(self, layer):
         """This layer has been computed. Copies it where the store cannot read the engine's blocks as they are."""
-        if self._kv.in_place:
+        if not self._copies:
             return
         for job in self._plan.saves:
             if job.number not in self._runs:
@@ -265,7 +266,8 @@ class Worker:
             self._runs[job.number].fill(layer)
 
     def _run(self, job):
-        return self._kv.run(self._tables[job.request][job.first:job.last])
+        blocks = self._tables[job.request][job.first:job.last]
+        return self._kv.between(blocks) if self._copies else self._kv.run(blocks)
 
     def end_loads(self):
         """All layers have been computed, or wait for no load any more. May be called again."""

@@ -15,6 +15,7 @@ import weakref
 
 import torch
 import vllm
+from vllm import envs
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1, KVConnectorMetadata, KVConnectorRole, KVConnectorWorkerMetadata)
 from vllm.logger import init_logger
@@ -178,7 +179,9 @@ class ShaleConnector(KVConnectorBase_V1):
         logger.info("shale: vLLM's blocks are %s", "read and written in place" if kv.in_place else "repacked")
         self._worker = Worker(self._store, kv, asynchronous=options.load == "async", method=options.method,
                               quality=1.0 if options.method == "full" else options.quality, floor=options.floor,
-                              tenant=options.tenant, timeout_s=options.load_timeout_s)
+                              tenant=options.tenant, timeout_s=options.load_timeout_s,
+                              # In one process vLLM goes round no more after its last answer, to hear what is let go of.
+                              copies=not envs.VLLM_ENABLE_V1_MULTIPROCESSING)
         if before:
             self._worker.take_over(before)
 

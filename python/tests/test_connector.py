@@ -70,6 +70,18 @@ def test_a_hit_goes_on_inside_a_chunk_where_the_engine_has_its_beginning(asynchr
         engine.worker.close()
 
 
+@pytest.mark.parametrize("packing", ["vec", "paired"])
+def test_copies_of_what_is_saved_hold_no_block_beyond_its_step(packing):
+    keys, blocks = keys_of("abcde", 5), [2, 9, 4, 6, 1]
+    with open_store() as store:
+        engine = Engine(store, packing, copies=True)
+        assert engine.serve("one", keys, [7, 3, 11, 0, 5]) == 0
+        assert engine.held == [] and engine.worker.counted["saves_cancelled"] == 0
+        engine.clear()
+        engine.finish()
+        assert engine.serve("two", keys, blocks) == 5 and engine.holds(keys, blocks)
+
+
 def test_a_request_is_saved_as_it_grows_and_each_block_once():
     keys = keys_of("abcd", 4)
     with open_store() as store:
