@@ -304,5 +304,7 @@ class ShaleConnector(KVConnectorBase_V1):
     # Both
 
     def shutdown(self, **_):
+        """The store closes, and what is being written is, with the last connector of the process that has it."""
         if self._worker:
             self._worker.close()
+        self._worker = self._scheduler = self._store = None
