@@ -38,10 +38,9 @@ Status SaveJob::encode_piece(Executor& executor) {
     more = encoder_ ? encoder_->step(executor) : ranker_->step(executor);
     core_.encode_seconds += core_.clock.now_s() - since_s;
   }
-  if (more) return {};
-  if (encoder_) {
+  if (!more && encoder_) {
     finish_encoder();
-  } else {
+  } else if (!more) {
     rankings_.push_back(ranker_->finish());
     ranker_.reset();
   }

@@ -170,7 +170,7 @@ void StoreLoad::State::issue() {
 bool StoreLoad::State::pump() {
   const std::lock_guard lock(mutex);
   if (released) return false;
-  bool all = true, arrived = false;
+  bool all = true, arrived = parts.empty() && !queued;  // what has nothing to load is over
   for (Part& part : parts) {
     if (part.decoder || part.error) continue;
     if (!part.manifest && !part.manifest_read) {
@@ -184,10 +184,7 @@ bool StoreLoad::State::pump() {
       arrived = true;
     }
   }
-  if (all && !queued) {
-    queue_ranges();
-    arrived = true;  // where there is nothing to load, too: it is over
-  }
+  if (all && !queued) queue_ranges();
   issue();
   const auto ready =
       static_cast<std::size_t>(std::ranges::count_if(reads, [](const Read& read) { return read.read->ready(); }));
