@@ -33,9 +33,11 @@ struct SimulateTiersOptions {
 constexpr char kSimulateTiersFooter[] =
     "Contexts are the runs of a trace's blocks that are always asked for together. --profiles takes what\n"
     "`shale profile --json` prints, one context a line; each context of the trace takes one of them, so that their\n"
-    "spread is the workload's. Without it nothing is compressed and only tiers are chosen. With --servers requests\n"
-    "queue, and the time to the first token includes waiting. With --max-num-seqs one engine computes them together,\n"
-    "step by step, in the order of `shale serve`, answers included; a file for --emulate says what steps take.\n"
+    "spread is the workload's. Requests ask what `shale profile --held-out` held out, where profiles have that; with\n"
+    "--qualities expected planners know the other questions alone. Without profiles nothing is compressed and only\n"
+    "tiers are chosen. With --servers requests queue, and the time to the first token includes waiting. With\n"
+    "--max-num-seqs one engine computes them together, step by step, in the order of `shale serve`, answers included;\n"
+    "a file for --emulate says what steps take.\n"
     "\n"
     "Examples:\n"
     "  shale simulate tiers --trace conversation_trace.jsonl\n"
@@ -44,9 +46,24 @@ constexpr char kSimulateTiersFooter[] =
 
 // A line of `shale profile --json`.
 struct MeasuredProfile {
+  // What a server knows of a form.
+  struct Known {
+    double agreement = 0;
+    std::uint32_t questions = 0;
+  };
   ContextProfile forms;
-  std::vector<std::uint32_t> questions;  // by form
+  std::vector<Known> known;  // by form
+  std::optional<ContextKind> kind;
+  std::uint32_t tokens = 0;
 };
+
+// Mean over the questions that were held out, which are those that requests ask; else over all.
+double quality_of(const Json& row) {
+  const std::vector<double> held_out = row.value("held_out_agreement", std::vector<double>());
+  double sum = 0;
+  for (const double agreement : held_out) sum += agreement;
+  return held_out.empty() ? row.at("agreement").get<double>() : sum / static_cast<double>(held_out.size());
+}
 
 // Throws nlohmann's errors.
 MeasuredProfile parse_profile(const std::string& line) {
@@ -54,15 +71,17 @@ MeasuredProfile parse_profile(const std::string& line) {
   const double full_bytes = object.at("full_bytes").get<double>();
   if (!(full_bytes > 0)) throw Json::other_error::create(501, "full_bytes is not above 0", nullptr);
   MeasuredProfile profile;
+  profile.kind = kind_named(object.value("kind", ""));
+  profile.tokens = object.value("tokens", 0U);
   for (const Json& row : object.at("rows")) {
     const std::string method = row.at("method");
     if (method == "full") continue;
     profile.forms.push_back({.method = method,
                              .keep = row.at("keep"),
                              .bytes_share = row.at("bytes").get<double>() / full_bytes,
-                             .quality = row.at("agreement"),
+                             .quality = quality_of(row),
                              .decode_s_per_full_byte = row.at("decode_seconds").get<double>() / full_bytes});
-    profile.questions.push_back(row.at("questions"));
+    profile.known.push_back({.agreement = row.at("agreement"), .questions = row.at("questions")});
   }
   return profile;
 }
@@ -87,22 +106,26 @@ Result<std::vector<MeasuredProfile>> read_profiles(const std::string& path) {
   return profiles;
 }
 
-// What a server that measured them would go by.
+// What a server that measured them, and was then asked what was held out, would go by.
 Status expect(std::vector<MeasuredProfile>& profiles) {
   QualityTable table;
   const auto each = [&](auto&& visit) -> Status {
     for (std::size_t i = 0; i < profiles.size(); ++i) {
       for (std::size_t at = 0; at < profiles[i].forms.size(); ++at) {
         SHALE_ASSIGN(const Method method, Method::parse(profiles[i].forms[at].method));
-        visit(Hash128{.low = i + 1}, method, profiles[i].forms[at], profiles[i].questions[at]);
+        visit(Hash128{.low = i + 1}, method, profiles[i].forms[at], profiles[i].known[at]);
       }
     }
     return {};
   };
-  SHALE_TRY(each([&](const Hash128& context, const Method& method, const CompressedForm& form, std::uint32_t asked) {
-    table.record(context, method, form.keep, form.quality, asked);
+  for (std::size_t i = 0; i < profiles.size(); ++i) {
+    if (profiles[i].kind) table.describe(Hash128{.low = i + 1}, *profiles[i].kind, profiles[i].tokens);
+  }
+  using Known = MeasuredProfile::Known;
+  SHALE_TRY(each([&](const Hash128& context, const Method& method, const CompressedForm& form, const Known& known) {
+    table.record(context, method, form.keep, known.agreement, known.questions);
   }));
-  return each([&](const Hash128& context, const Method& method, CompressedForm& form, std::uint32_t) {
+  return each([&](const Hash128& context, const Method& method, CompressedForm& form, const Known&) {
     form.expected = table.quality_for(context, method, form.keep)->expected;
   });
 }
@@ -242,7 +265,7 @@ void add_simulate_tiers(Command parent, Action& chosen) {
   command
       .add_option("--qualities", options->qualities,
                   "What planners know of the profiles' qualities: 'known', as they are; 'expected', as a server that "
-                  "measured so many questions, drawn toward the other profiles'")
+                  "measured so many questions, drawn toward the other profiles', those of its kind first")
       .one_of({"known", "expected"})
       .capture_default_str()
       .needs(profiles);

@@ -125,6 +125,23 @@ TEST_F(QualityTest, ProfilesAgainWhereQuestionsMovedAway) {
   EXPECT_EQ(check.object()["questions"].size(), 2u) << "the profile's and the one that was asked";
 }
 
+TEST_F(QualityTest, AProfileIsComparedWithQuestionsHeldOutOfIt) {
+  const auto held_out = file("held_out", "Why?\nWhere?\n");
+  const Words profile = {"profile", "--context",  context_, "--profile-methods", "knorm", "--answer-tokens",
+                         "6",       "--question", "What?",  "--held-out",        held_out};
+  Words as_json = profile;
+  as_json.push_back("--json");
+  const auto object = run(as_json).object();
+  EXPECT_EQ(object["questions"].dump(), R"(["What?"])");
+  EXPECT_EQ(object["kind"], "records") << "its sentences have numbers";
+  EXPECT_EQ(object["rows"].size(), 5u) << "the full cache, and four keeps";
+  for (const auto& row : object["rows"]) {
+    EXPECT_EQ(row["questions"], 1);
+    EXPECT_EQ(row["held_out_agreement"].size(), 2u);
+  }
+  EXPECT_THAT(run(profile).out, HasSubstr("HELD OUT"));
+}
+
 TEST_F(QualityTest, PredictsAndSaysHowWell) {
   const Words predict = quality({"--compare", "knorm,random,int8", "--predict", "--contexts-max", "1"});
   const Outcome outcome = run(predict);

@@ -278,6 +278,40 @@ TEST_F(SimulateCommand, QualitiesAreKnownOrExpectedAsAServerDoes) {
   EXPECT_THAT(run({"simulate", "tiers", "--trace", branches_, "--qualities", "expected"}).err, HasSubstr("--profiles"));
 }
 
+// Requests ask other questions than those that the profile was measured on.
+TEST_F(SimulateCommand, WhatIsExpectedIsOfOtherQuestionsThanThoseAsked) {
+  const auto made =
+      file("slow.json", R"({"kv_bytes_per_token": 100, "prefill_s_per_token": 0.001, "prefill_s_per_pair": 0,
+      "tiers": [{"name": "memory", "bytes": 1000000000, "latency_s": 0, "read_bytes_per_s": 1000000}]})");
+  const auto quality = [&](const std::string& profiles, const std::string& qualities, const std::string& alpha) {
+    const Outcome outcome =
+        run({"simulate", "tiers", "--trace", branches_, "--emulate", made, "--planner", "shale", "--alpha", alpha,
+             "--profiles", file("profiles.jsonl", profiles), "--qualities", qualities, "--json"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.objects().at(0)["quality"].get<double>();
+  };
+  const auto profile = [](const std::string& kind, double agreement, double held_out) {
+    return fmt::format(R"({{"full_bytes": 100, "tokens": 1000, "kind": "{}", "rows": [{{"method": "kivi2", "keep": 1,)"
+                       R"( "bytes": 10, "questions": 1, "agreement": {}, "held_out_agreement": [{}, 0],)"
+                       R"( "decode_seconds": 0}}]}})"
+                       "\n",
+                       kind, agreement, held_out);
+  };
+  EXPECT_EQ(quality(profile("prose", 1, 0.2), "known", "1000"), 1) << "nothing lossy";
+  EXPECT_LT(quality(profile("prose", 1, 0.2), "expected", "1000"), 0.9) << "what seemed to lose nothing";
+
+  // Contexts of the same qualities say more of one another where they are of one kind.
+  const auto by_alpha = [&](const std::string& other) {
+    std::string profiles;
+    for (int i = 0; i < 3; ++i) profiles += profile("prose", 1, 1) + profile(other, 0, 0);
+    std::vector<double> qualities;
+    for (const char* alpha : {"0.01", "0.03", "0.1", "0.3", "1"})
+      qualities.push_back(quality(profiles, "expected", alpha));
+    return qualities;
+  };
+  EXPECT_NE(by_alpha("records"), by_alpha("prose"));
+}
+
 TEST_F(SimulateCommand, HardwareThatIsNoneIsRefusedByName) {
   const auto refused = [&](const std::string& text) {
     const Outcome outcome = run({"simulate", "tiers", "--trace", branches_, "--emulate", file("bad.json", text)});

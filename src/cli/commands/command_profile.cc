@@ -21,7 +21,7 @@ struct ProfileCommandOptions {
   ServingOptions serving;
   OutputOptions output;
   ProfileOptions profile;
-  std::string context, questions_file;
+  std::string context, questions_file, held_out_file;
   std::vector<std::string> questions;
   bool if_drifted = false;
   DriftOptions drift;
@@ -36,11 +36,11 @@ constexpr char kProfileExamples[] =
     "  shale profile --context LICENSE --if-drifted     only where the questions asked since have moved away\n"
     "  shale profile --context LICENSE --profile-methods int8,snapkv+int8 --keeps 1,0.5 --json";
 
-// One question a line.
-Result<std::vector<std::string>> all_questions(const ProfileCommandOptions& options) {
-  std::vector<std::string> questions = options.questions;
-  if (options.questions_file.empty()) return questions;
-  SHALE_ASSIGN(const std::string text, read_text(options.questions_file));
+// One question a line; none of no file.
+Result<std::vector<std::string>> questions_in(const std::string& file) {
+  std::vector<std::string> questions;
+  if (file.empty()) return questions;
+  SHALE_ASSIGN(const std::string text, read_text(file));
   for (std::size_t start = 0; start < text.size();) {
     const std::size_t end = std::min(text.find('\n', start), text.size());
     if (end > start) questions.push_back(text.substr(start, end - start));
@@ -50,19 +50,25 @@ Result<std::vector<std::string>> all_questions(const ProfileCommandOptions& opti
 }
 
 void print_profile(const ContextProfile& profile, std::string_view metric) {
-  const bool by_agreement = metric == kAgreement;
+  const bool by_agreement = metric == kAgreement, held_out = !profile.held_out_answers.empty();
   const auto line = [&](std::string_view method, std::string_view keep, std::string_view quality,
-                        std::string_view agreement, std::string_view kl, std::string_view size) {
+                        std::string_view agreement, std::string_view of_held_out, std::string_view kl,
+                        std::string_view size) {
     fmt::print("{:<28}  {:>4}  ", method, keep);
     if (!by_agreement) fmt::print("{:>9}  ", quality);
-    fmt::print("{:>9}  {:>8}  {:>10}\n", agreement, kl, size);
+    fmt::print("{:>9}  ", agreement);
+    if (held_out) fmt::print("{:>8}  ", of_held_out);
+    fmt::print("{:>8}  {:>10}\n", kl, size);
   };
   std::string heading(metric);
   std::ranges::transform(heading, heading.begin(), [](unsigned char c) { return std::toupper(c); });
-  line("METHOD", "KEEP", heading, "AGREEMENT", "KL", "SIZE");
+  line("METHOD", "KEEP", heading, "AGREEMENT", "HELD OUT", "KL", "SIZE");
   for (const ProfileRow& row : profile.rows) {
+    double of_held_out = 0;
+    for (const Divergence& one : row.held_out) of_held_out += one.agreement / static_cast<double>(row.held_out.size());
     line(row.method.text(), fmt::format("{}", row.keep), fmt::format("{:.3f}", row.quality),
-         fmt::format("{:.3f}", row.agreement), fmt::format("{:.4f}", row.kl), format_bytes(row.bytes));
+         fmt::format("{:.3f}", row.agreement), fmt::format("{:.3f}", of_held_out), fmt::format("{:.4f}", row.kl),
+         format_bytes(row.bytes));
   }
   fmt::print("\n{} questions ({} written by the model), {}:\n", profile.questions.size(), profile.questions_by_model,
              format_duration(profile.seconds));
@@ -80,11 +86,19 @@ Json profile_json(const ContextProfile& profile, std::string_view metric, std::u
                     {"questions", row.questions},
                     {"decode_seconds", row.decode_s},
                     {"bytes", row.bytes}});
+    if (row.held_out.empty()) continue;
+    Json& held_out = rows.back()["held_out_agreement"] = Json::array();
+    for (const Divergence& one : row.held_out) held_out.push_back(one.agreement);
   }
-  return {{"run", profile.run.hex()},       {"tokens", profile.tokens},
-          {"quality_metric", metric},       {"full_bytes", profile.tokens * kv_bytes_per_token},
-          {"questions", profile.questions}, {"questions_by_model", profile.questions_by_model},
-          {"rows", std::move(rows)},        {"seconds", profile.seconds}};
+  return {{"run", profile.run.hex()},
+          {"tokens", profile.tokens},
+          {"kind", name_of(profile.kind)},
+          {"quality_metric", metric},
+          {"full_bytes", profile.tokens * kv_bytes_per_token},
+          {"questions", profile.questions},
+          {"questions_by_model", profile.questions_by_model},
+          {"rows", std::move(rows)},
+          {"seconds", profile.seconds}};
 }
 
 void report_drift(const DriftCheck& check, std::string_view metric, const OutputOptions& output) {
@@ -104,7 +118,8 @@ void report_drift(const DriftCheck& check, std::string_view metric, const Output
 
 Status run_profile(const ProfileCommandOptions& options) {
   SHALE_ASSIGN(const std::string context, read_text(options.context));
-  SHALE_ASSIGN(std::vector<std::string> questions, all_questions(options));
+  SHALE_ASSIGN(std::vector<std::string> questions, questions_in(options.questions_file));
+  questions.insert(questions.end(), options.questions.begin(), options.questions.end());
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
 
   if (options.if_drifted) {
@@ -120,6 +135,7 @@ Status run_profile(const ProfileCommandOptions& options) {
   }
   ProfileOptions profile_options = options.profile;
   profile_options.label = std::filesystem::path(options.context).filename();
+  SHALE_ASSIGN(profile_options.held_out, questions_in(options.held_out_file));
   auto progress = std::make_optional<Progress>(options.output, "profiling");
   auto profile = profile_context(serving->engine(), context, std::move(questions), profile_options,
                                  [&](std::size_t done, std::size_t total) { (*progress)(done, total); });
@@ -174,6 +190,10 @@ void add_profile(Command parent, Action& chosen) {
                         .type_name("TEXT")
                         .allow_extra_args(false)
                         .excludes(file);
+  command
+      .add_option("--held-out", options->held_out_file,
+                  "Questions to ask, too, one a line, and to keep out of the profile: how well it predicts them")
+      .type_name("FILE");
   const char* drift = "Drift";
   Option if_drifted =
       command
