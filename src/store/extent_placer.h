@@ -47,6 +47,8 @@ class ExtentPlacer final : public PlacementBackend {
   explicit ExtentPlacer(StoreCore& core);
   // kInvalidArgument for unknown planners and methods.
   Status open();
+  // Whether its planner stores anything.
+  bool stores() const { return planner_->stores(); }
 
   // The extent was added to the index, or lies elsewhere, or is pinned or not: its group is looked at again.
   void changed(ExtentId id);

@@ -52,7 +52,7 @@ Status check_view(const StoreOptions& options, const KvView& view, std::size_t b
 // whether they are being asked.
 bool discover_after(StoreCore& core, std::span<const BlockKey> keys, std::uint32_t found, const TenantState& tenant) {
   const bool shares = std::ranges::any_of(core.tiers, [](const TierState& tier) { return tier.config.shared; });
-  if (!shares || found >= keys.size() || tenant.number == kNoRealm) return false;
+  if (!shares || !core.placer.stores() || found >= keys.size() || tenant.number == kNoRealm) return false;
   const std::uint64_t next = chunk_tag(keys[found], tenant.realm);
   const bool lately = core.asked.lately(next, core.clock.now_s());
   if (!lately && core.asked.add({{keys.begin(), keys.end()}, found, tenant.realm, tenant.number})) {
@@ -127,6 +127,7 @@ Result<std::unique_ptr<StoreSave>> Store::save(std::span<const BlockKey> keys, c
   }
   SHALE_TRY(check_view(core.options, view, end - hints.first_block));
   SHALE_TRY(hints.check(core.options.geometry));
+  if (!core.placer.stores()) return fail(ErrorCode::kFull, "planner {} stores nothing", core.options.placement.planner);
   auto state = std::make_shared<StoreSave::State>(core);
   SaveJob::Plan plan;
   plan.keys.assign(keys.begin(), keys.end());

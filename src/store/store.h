@@ -129,7 +129,8 @@ class Store {
   // Ends the threads, drops what is not yet encoded, finishes writes in flight and flushes logs.
   ~Store();
 
-  // Starts asking shared tiers for what is unknown. `counts`: towards the tenant's look-ups.
+  // Starts asking shared tiers for what is unknown, unless the planner stores nothing. `counts`: towards the tenant's
+  // look-ups.
   StoreLookup lookup(std::span<const BlockKey> keys, const StoreNeeds& needs = {}, std::string_view tenant = {},
                      bool counts = true);
   // Starts asking shared tiers for what is unknown, as lookup() does, and counts nothing. Whether they are being asked.
@@ -139,7 +140,8 @@ class Store {
   // not the store's.
   Result<std::unique_ptr<StoreLoad>> load(std::span<const BlockKey> keys, const MutableKvView& view,
                                           const StoreLoadOptions& options = {});
-  // Stores those blocks of the view that are not there yet. The view must stay until released().
+  // Stores those blocks of the view that are not there yet. The view must stay until released(). kFull at once where
+  // the planner stores nothing.
   Result<std::unique_ptr<StoreSave>> save(std::span<const BlockKey> keys, const KvView& view, StoreHints hints = {});
 
   // All of these are about the extents that hold the leading blocks of `keys` that are there; they return how many

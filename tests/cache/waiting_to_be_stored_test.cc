@@ -25,6 +25,18 @@ TEST_F(CacheTest, WhatIsInUseWaitsToBeEncodedAsWellAndOnce) {
   EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), 0u);
 }
 
+TEST_F(CacheTest, NothingWaitsWhereThePlannerStoresNothing) {
+  CacheOptions options;
+  options.planner = "prefill";
+  open(64 << 20, kUnlimited, options);
+  const std::uint32_t free = pool_->blocks_free();
+  store(tokens_of(23, 160));
+  store(tokens_of(24, 160), 0, Method::parse("kivi4").value());
+  EXPECT_EQ(pool_->blocks_free(), free);
+  EXPECT_TRUE(cache_->idle());
+  EXPECT_EQ(cache_->stats().given_up, 0u);
+}
+
 TEST_F(CacheTest, StoringIsGivenUpForItsPages) {
   open();
   const std::uint32_t free = pool_->blocks_free();

@@ -203,7 +203,7 @@ class AskingTest : public LoadingTest {
   AskingTest() { open_beside_shared(256); }
   ~AskingTest() override { close(); }
 
-  void open_beside_shared(std::uint32_t pool_blocks) {
+  void open_beside_shared(std::uint32_t pool_blocks, std::string planner = "shale") {
     close();
     answers_ = false;
     pool_ = PagePool::create(model_->page_shape(), pool_blocks * model_->page_shape().block_bytes()).value();
@@ -214,6 +214,7 @@ class AskingTest : public LoadingTest {
                     testing::Faults{.open = &answers_}, time_),
                 .shared = true};
     CacheOptions options;
+    options.planner = std::move(planner);
     options.model = model_->info().traits();
     cache_ = Cache::open(std::move(options), {model_->fingerprint(), "tiny"}, *pool_, std::move(tiers), nullptr, time_)
                  .value();
@@ -268,6 +269,13 @@ TEST_F(AskingTest, WhoIsStillAskedForCountsAsALoad) {
     finished += engine_->finished().size();
   }
   EXPECT_EQ(finished, 3u);
+}
+
+TEST_F(AskingTest, WhoStoresNothingAsksForNothing) {
+  open_beside_shared(256, "prefill");
+  ASSERT_TRUE(engine_->submit(ask(1, 200, 1)));
+  ASSERT_TRUE(engine_->run_once());
+  EXPECT_EQ(engine_->loading(), 0u);
 }
 
 TEST_F(AskingTest, WhoAsksCanBeCancelled) {

@@ -379,7 +379,9 @@ TEST_F(StorePlacementTest, BaselinesFollowTheirOwnOrder) {
   StoreOptions options = small_options();
   options.placement.planner = "prefill";
   const auto store = open(tiers_of(memory_tier(clock_)), options);
-  EXPECT_EQ(code_of(save_all(*store, chain_number(0))), ErrorCode::kFull) << "it keeps nothing";
+  const Kv kv(chain_number(0));
+  EXPECT_EQ(code_of(store->save(chain_number(0), kv.readable())), ErrorCode::kFull) << "it keeps nothing";
+  EXPECT_TRUE(store->idle()) << "nothing is encoded to be refused";
   EXPECT_EQ(store->lookup(chain_number(0)).blocks, 0u);
 }
 
