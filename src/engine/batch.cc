@@ -2,16 +2,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 namespace shale {
-namespace {
-
-// Tokens of short prompts that are computed together: a few more hardly make a step longer.
-constexpr std::uint32_t kTogetherMax = 64;
-
-}  // namespace
 
 StepSequence::Role BatchPart::role() const {
   using enum StepSequence::Role;
@@ -44,10 +37,20 @@ double BatchBuilder::turn(const RequestState& run) const {
   return costs_.prefill_s(static_cast<std::uint32_t>(run.known()) - at, at) + kWaitWorth * run.submitted_s;
 }
 
-std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<RequestState>> running) const {
+// Whether that passes the one whose turn it is.
+bool BatchBuilder::short_ones_first(std::span<Prompt> prompts) {
+  if (prompts.empty() || prompts.front().tokens <= kShortTokens) return false;
+  const auto alike = std::ranges::find_if(prompts, [&](const Prompt& prompt) {
+    return prompt.service != prompts.front().service || prompt.after != prompts.front().after;
+  });
+  const auto longer =
+      std::stable_partition(prompts.begin(), alike, [](const Prompt& prompt) { return prompt.tokens <= kShortTokens; });
+  return longer != prompts.begin();
+}
+
+std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<RequestState>> running) {
   std::vector<std::optional<RequestState::Chunk>> chunks(running.size());
-  // The one whose turn it is comes first: of the tenant that was served least, of its highest priority.
-  std::vector<std::tuple<double, int, double, std::size_t>> prompts;
+  std::vector<Prompt> prompts;
   std::uint32_t decoding = 0;
   for (std::size_t i = 0; i < running.size(); ++i) {
     const RequestState& run = *running[i];
@@ -55,18 +58,22 @@ std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Requ
       chunks[i] = run.next(1);
       ++decoding;
     } else if (!run.over && !run.loading()) {
-      prompts.emplace_back(run.share ? run.share->service : 0, -run.request.priority, turn(run), i);
+      prompts.push_back({.service = run.share ? run.share->service : 0,
+                         .after = -run.request.priority,
+                         .turn = turn(run),
+                         .index = i,
+                         .tokens = static_cast<std::uint32_t>(run.known()) - run.sequence.length()});
     }
   }
   std::ranges::sort(prompts);
+  passed_ = !passed_ && short_ones_first(prompts);
   StepWork work{.decoding = decoding};
-  for (const auto& [service, priority, turn, i] : prompts) {
-    const RequestState& run = *running[i];
-    const std::uint32_t at = run.sequence.length(), left = static_cast<std::uint32_t>(run.known()) - at;
-    const std::uint32_t room = room_for(work, at);
-    if (work.tokens > 0 && (left > room || work.tokens + left > kTogetherMax)) break;
-    chunks[i] = run.next(room);
-    work = work.with(static_cast<std::uint32_t>(chunks[i]->tokens.size()), at);
+  for (const Prompt& prompt : prompts) {
+    const RequestState& run = *running[prompt.index];
+    const std::uint32_t at = run.sequence.length(), room = room_for(work, at);
+    if (work.tokens > 0 && (prompt.tokens > room || work.tokens + prompt.tokens > kShortTokens)) break;
+    chunks[prompt.index] = run.next(room);
+    work = work.with(static_cast<std::uint32_t>(chunks[prompt.index]->tokens.size()), at);
   }
 
   std::vector<BatchPart> parts;

@@ -2,9 +2,12 @@
 //
 // Prompts of the highest priority go first; among them the one with the least left to compute, so that a prompt whose
 // prefix was cached does not wait for a whole one. A prompt that came earlier is owed for its wait (kWaitWorth). A step
-// has one prompt's chunk, or the rests of several short ones.
+// has one prompt's chunk, or the rests of several short ones. These go before long ones that came earlier, but not in
+// two steps one after another: the prompt whose turn it is has every other step at least, and a short rest waits for
+// one chunk and for short ones, however many long prompts wait.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -33,8 +36,12 @@ struct BatchPart {
 // The parts as the model takes them: views, so the parts must stay in place meanwhile.
 std::vector<StepSequence> step_sequences(std::span<const BatchPart> parts);
 
-// Only prompts that came within 1 / kWaitWorth of a prompt's own computing time after it may overtake it.
+// Only prompts that came within 1 / kWaitWorth of a prompt's own computing time after it may overtake it; short ones
+// always may.
 inline constexpr double kWaitWorth = 0.25;
+// A prompt is short that has no more tokens left. Several are computed in one step with no more in all, which takes
+// hardly longer than that of one token.
+inline constexpr std::uint32_t kShortTokens = 64;
 
 // Not thread-safe. The costs outlive it.
 class BatchBuilder {
@@ -48,8 +55,9 @@ class BatchBuilder {
 
   // Whether any running request can be computed, that is, is not loading.
   static bool any(std::span<const std::unique_ptr<RequestState>> running);
-  // Shares of the running requests, in their order. Their blocks are not allocated yet, and nothing is captured.
-  std::vector<BatchPart> choose(std::span<const std::unique_ptr<RequestState>> running) const;
+  // Shares of the running requests in the next step, in their order. Their blocks are not allocated yet, and nothing is
+  // captured.
+  std::vector<BatchPart> choose(std::span<const std::unique_ptr<RequestState>> running);
   // How long those who decode, so many, may wait for the next token.
   double gap_s(std::uint32_t decoding) const {
     return bounds_ ? chunks_.gap_s(decoding) : std::numeric_limits<double>::infinity();
@@ -81,7 +89,17 @@ class BatchBuilder {
   double took_with_guest(std::uint32_t decoding, std::uint32_t tokens, std::uint64_t depth, double seconds);
 
  private:
+  // In the order of turns: of the tenant that was served least, of its highest priority, the least `turn`.
+  struct Prompt {
+    double service = 0;
+    int after = 0;
+    double turn = 0;
+    std::size_t index = 0;  // of those that run
+    std::uint32_t tokens = 0;
+    auto operator<=>(const Prompt&) const = default;
+  };
   double turn(const RequestState& run) const;
+  static bool short_ones_first(std::span<Prompt> prompts);
   // Tokens for which a step with `work` has room, of a prompt that goes on at `depth`.
   std::uint32_t room_for(const StepWork& work, std::uint32_t depth) const;
 
@@ -89,6 +107,7 @@ class BatchBuilder {
   bool bounds_;
   ChunkControl chunks_;
   const CostModel& costs_;
+  bool passed_ = false;  // short ones passed the one whose turn it was in the last step
 };
 
 }  // namespace shale

@@ -6,9 +6,9 @@
 namespace shale {
 namespace {
 
-// Tokens of short prompts that are computed together, and of the smallest chunk beside answers (engine/batch.cc,
+// Tokens of short prompts, which are computed together, and of the smallest chunk beside answers (engine/batch.h,
 // engine/chunk.h).
-constexpr std::uint64_t kTogetherMax = 64, kSmallestChunk = 8;
+constexpr std::uint64_t kShortTokens = 64, kSmallestChunk = 8;
 
 }  // namespace
 
@@ -252,6 +252,9 @@ double BatchedEngine::compute_chunks(std::uint32_t decoding, double decode_s, do
     prompts.emplace_back(simulated_turn(left_s, request_of(run).arrival_s), &run);
   }
   std::ranges::sort(prompts);
+  const auto is_short = [](const auto& prompt) { return prompt.second->to_compute <= kShortTokens; };
+  const bool may_pass = !passed_ && !prompts.empty() && !is_short(prompts.front());
+  passed_ = may_pass && std::ranges::stable_partition(prompts, is_short).begin() != prompts.begin();
   const bool bounds = decoding > 0 && batching_.chunk_slowdown > 0;
   const double room_s = gap_s(decode_s) - decode_s - loading_s;
   double seconds = prompts.empty() ? -1 : 0;
@@ -265,7 +268,7 @@ double BatchedEngine::compute_chunks(std::uint32_t decoding, double decode_s, do
       const auto chunks = static_cast<std::uint64_t>(fits) / kSmallestChunk;
       room = std::min(room, std::max(chunks, std::uint64_t{tokens == 0}) * kSmallestChunk);
     }
-    if (tokens > 0 && (run->to_compute > room || tokens + run->to_compute > kTogetherMax)) break;
+    if (tokens > 0 && (run->to_compute > room || tokens + run->to_compute > kShortTokens)) break;
     const std::uint64_t count = std::min(run->to_compute, room);
     seconds += hardware.prefill_s(count, run->known_tokens);
     tokens += count;

@@ -118,6 +118,7 @@ class BatchedEngine {
   std::vector<double> tier_free_s_;  // by tier: when it has read what was asked of it
   std::uint32_t next_ = 0;           // of the trace's requests
   double now_s_ = 0, busy_s_ = 0, counted_from_s_ = 0;
+  bool passed_ = false;  // short prompts passed the one whose turn it was in the last step
   std::vector<double> ttfts_;
 };
 

@@ -35,14 +35,23 @@ class BatchTest : public ::testing::Test {
   }
 
   // Tokens of each run in the next step.
-  std::vector<std::size_t> shares(const BatchBuilder& builder) const {
+  std::vector<std::size_t> shares(BatchBuilder&& builder) const { return shares(builder); }
+  std::vector<std::size_t> shares(BatchBuilder& builder) const {
     std::vector<std::size_t> shares(runs_.size());
     for (const BatchPart& part : builder.choose(runs_)) shares[part.run->id] = part.chunk.tokens.size();
     return shares;
   }
 
+  // As the engine does with what was chosen, but for the model's work. Who is done leaves.
+  void compute(const std::vector<BatchPart>& parts) {
+    for (const BatchPart& part : parts) {
+      ASSERT_TRUE(part.run->sequence.append(static_cast<std::uint32_t>(part.chunk.tokens.size())));
+      part.run->over = !part.run->prefilling();
+    }
+  }
+
   const PageShape shape_{.layers = 1, .kv_heads = 1, .head_dim = 64};
-  std::unique_ptr<PagePool> pool_ = PagePool::create(shape_, 64 * shape_.block_bytes()).value();
+  std::unique_ptr<PagePool> pool_ = PagePool::create(shape_, 256 * shape_.block_bytes()).value();
   CostModel costs_;
   std::vector<std::unique_ptr<shale::RequestState>> runs_;
 };
@@ -62,9 +71,48 @@ TEST_F(BatchTest, ShortOnesGoTogether) {
 
 TEST_F(BatchTest, NobodyIsOvertakenForLong) {
   add(2000, 0);
-  add(50, 7.7);  // within four times what the first takes more than itself: 7.8 s
-  add(50, 7.9);
-  EXPECT_THAT(shares(BatchBuilder(128, 0, 0, costs_)), ElementsAre(0, 50, 0));
+  add(100, 7.7);  // four times what the first takes more than itself: 7.6 s
+  EXPECT_THAT(shares(BatchBuilder(128, 0, 0, costs_)), ElementsAre(128, 0));
+  add(100, 7.5);
+  EXPECT_THAT(shares(BatchBuilder(128, 0, 0, costs_)), ElementsAre(0, 0, 100));
+}
+
+TEST_F(BatchTest, AShortRestGoesFirstWheneverItCame) {
+  add(2000, 0);
+  add(16, 60);
+  add(16, 60, -1);
+  add(65, 60);
+  EXPECT_THAT(shares(BatchBuilder(128, 0, 0, costs_)), ElementsAre(0, 16, 0, 0)) << "but for those of lower priority";
+}
+
+// However many short ones come.
+TEST_F(BatchTest, TheLongPromptWhoseTurnItIsHasEveryOtherStep) {
+  BatchBuilder builder(128, 0, 0, costs_);
+  add(900, 0);
+  int steps = 0, passed = 0;
+  while (!runs_[0]->over && steps < 100) {
+    for (int i = 0; i < 3; ++i) add(40, 10 + steps);
+    const std::vector<BatchPart> parts = builder.choose(runs_);
+    ASSERT_FALSE(parts.empty()) << "somebody can always be computed";
+    passed += parts[0].run != runs_[0].get();
+    compute(parts);
+    ++steps;
+  }
+  EXPECT_LE(steps, 16) << "eight chunks, and a step between two";
+  EXPECT_GE(passed, 7);
+}
+
+TEST_F(BatchTest, AShortRestWaitsForOneChunkOfAllLongPrompts) {
+  BatchBuilder builder(128, 0, 0, costs_);
+  for (int i = 0; i < 3; ++i) add(900, 0);
+  for (int each = 0; each < 5; ++each) {
+    add(30, 50 + each);
+    int steps = 0;
+    while (!runs_.back()->over) {
+      ASSERT_LT(++steps, 3);
+      compute(builder.choose(runs_));
+    }
+  }
 }
 
 TEST_F(BatchTest, PriorityComesBeforeLength) {

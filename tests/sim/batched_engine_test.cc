@@ -51,6 +51,14 @@ TEST(BatchedEngine, WhoHasTheLeastToComputeGoesFirst) {
   EXPECT_DOUBLE_EQ(result.ttft_mean_s, (104 + 13) / 2.0);
 }
 
+TEST(BatchedEngine, AShortOneWaitsForOneChunkOfAllLongOnes) {
+  std::vector<MadeRequest> requests;
+  for (int i = 1; i <= 6; ++i) requests.push_back({.ids = std::vector<int>(40, i)});
+  requests.push_back({.arrival_s = 650, .ids = {7}});
+  const auto options = with_batching(plain_engine(), {.sequences_max = 8, .chunk_tokens = 80});
+  EXPECT_DOUBLE_EQ(batched(make_trace(requests), options).ttft_mean_s, (160 + 320 + 480 + 640 + 804 + 964 + 74) / 7.0);
+}
+
 TEST(BatchedEngine, AnswersTakeTimeFromPrompts) {
   Hardware hardware = plain_engine();
   hardware.decode_s_per_sequence = 8;
@@ -294,9 +302,7 @@ TEST(BatchedEngine, AnAnswerIsFoundOnceItIsComplete) {
 }
 
 TEST(BatchedEngine, ThePoolDropsWhatWasUsedLongestAgo) {
-  const auto ask = [](double arrival_s, int document) {
-    return MadeRequest{.arrival_s = arrival_s, .ids = {document}};
-  };
+  const auto ask = [](double at_s, int document) { return MadeRequest{.arrival_s = at_s, .ids = {document}}; };
   const Trace trace = make_trace({ask(0, 1), ask(100, 2), ask(200, 1), ask(300, 3), ask(400, 1), ask(500, 2)});
   const TieredResult result = batched(trace, with_batching(plain_engine(), {.pool_bytes = 9}));
   EXPECT_EQ(result.tokens_pooled, 8u) << "the first document's, twice";
