@@ -190,7 +190,7 @@ struct Retrieval::State {
   std::optional<Failure> failure = {};
   std::unique_ptr<Meeting> meeting{};  // in place of the load
 
-  bool meet(Executor& executor, double budget_s);
+  bool meet(Executor& executor, double budget_s, double before_s);
   bool note_plan();
   void note_end();
   void keep_lossy();

@@ -44,7 +44,7 @@ double Meeting::estimate_s(const CostModel& costs, const StoreLookup& found, std
   return compute_s * load_s / (compute_s + load_s);
 }
 
-bool Meeting::poll(Executor& executor, double budget_s, std::uint32_t computed) {
+bool Meeting::poll(Executor& executor, double budget_s, std::uint32_t computed, double before_s) {
   const double until_s = context_.clock.now_s() + budget_s;
   bool worked = false;
   std::size_t in_flight = 0;
@@ -65,7 +65,7 @@ bool Meeting::poll(Executor& executor, double budget_s, std::uint32_t computed) 
     }
     if (context_.clock.now_s() > until_s) break;
   }
-  while (!ended_ && asked_ > 0 && in_flight < kAskedAhead && pays(pieces_[asked_ - 1], computed)) {
+  while (!ended_ && asked_ > 0 && in_flight < kAskedAhead && pays(pieces_[asked_ - 1], computed, before_s)) {
     if (!ask(pieces_[asked_ - 1])) {
       ended_ = true;
       break;
@@ -78,12 +78,12 @@ bool Meeting::poll(Executor& executor, double budget_s, std::uint32_t computed) 
 }
 
 // Whether it comes before computing would have passed it.
-bool Meeting::pays(const Piece& piece, std::uint32_t computed) const {
+bool Meeting::pays(const Piece& piece, std::uint32_t computed, double before_s) const {
   if (piece.first_block < computed) return false;
   const std::uint32_t block = context_.pool.shape().block_size;
   const double comes_s = context_.tiers[piece.tier]->read_eta_s(piece.bytes);
   const std::uint32_t tokens = (piece.first_block + piece.blocks - computed) * block;
-  return comes_s < context_.slowdown * context_.costs.prefill_s(tokens, computed * block);
+  return comes_s < before_s + context_.slowdown * context_.costs.prefill_s(tokens, computed * block);
 }
 
 bool Meeting::ask(Piece& piece) {

@@ -45,8 +45,9 @@ class Meeting {
                            std::uint32_t block_tokens, double slowdown = 1);
 
   // Decodes what has come, for about `budget_s`, and asks for the next chunks that come sooner than computing would.
-  // Computing has reached block `computed`. Never waits. True when it did anything.
-  bool poll(Executor& executor, double budget_s, std::uint32_t computed);
+  // Computing has reached block `computed`, and goes on after `before_s` of other prompts. Never waits. True when it
+  // did anything.
+  bool poll(Executor& executor, double budget_s, std::uint32_t computed, double before_s = 0);
   // The first block that is there or on its way: computing ends here. It falls as chunks are asked for, and rises where
   // one could not be read.
   std::uint32_t limit() const;
@@ -76,7 +77,7 @@ class Meeting {
     double late_at_s = 0;
   };
 
-  bool pays(const Piece& piece, std::uint32_t computed) const;
+  bool pays(const Piece& piece, std::uint32_t computed, double before_s) const;
   bool ask(Piece& piece);
   void lose(std::size_t piece);
 

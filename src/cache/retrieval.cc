@@ -83,7 +83,7 @@ void Retrieval::State::keep_lossy() {
 }
 
 // Once the front reaches what came, that becomes the sequence's.
-bool Retrieval::State::meet(Executor& executor, double budget_s) {
+bool Retrieval::State::meet(Executor& executor, double budget_s, double before_s) {
   const std::uint32_t block_tokens = sequence.pool().shape().block_size;
   if (sequence.ragged()) {  // its front dropped tokens, or found single pages alone: blocks cannot join it any more
     meeting.reset();
@@ -94,7 +94,7 @@ bool Retrieval::State::meet(Executor& executor, double budget_s) {
     meeting->give_up();
   }
   const std::uint32_t computed = (sequence.length() + block_tokens - 1) / block_tokens;
-  const bool worked = meeting->poll(executor, budget_s, computed);
+  const bool worked = meeting->poll(executor, budget_s, computed, before_s);
   if (sequence.length() < meeting->limit() * block_tokens || !meeting->arrived()) return worked;
   const std::vector<Meeting::Brought> brought = meeting->join(sequence);
   for (std::size_t tier = 0; tier < brought.size(); ++tier) {
@@ -111,10 +111,10 @@ bool Retrieval::State::meet(Executor& executor, double budget_s) {
   return true;
 }
 
-Result<bool> Retrieval::poll(Executor& executor, double budget_s) {
+Result<bool> Retrieval::poll(Executor& executor, double budget_s, double before_s) {
   if (loaded()) return false;
   State& s = *state_;
-  if (s.meeting) return s.meet(executor, budget_s);
+  if (s.meeting) return s.meet(executor, budget_s, before_s);
   const std::uint64_t decoded_before = s.load->decoded_bytes();
   const double start_s = s.cache.clock.now_s();
   const bool done = s.load->poll(executor, budget_s);
@@ -141,6 +141,8 @@ bool Retrieval::loaded() const { return !state_ || (!state_->load && !state_->me
 std::uint32_t Retrieval::compute_until() const {
   return state_ && state_->meeting ? state_->meeting->limit() * state_->sequence.pool().shape().block_size : 0;
 }
+
+bool Retrieval::meeting() const { return state_ && state_->meeting && !state_->meeting->arrived(); }
 
 std::uint32_t Retrieval::blocks_held() const { return state_ && state_->meeting ? state_->meeting->blocks_held() : 0; }
 

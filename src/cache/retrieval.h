@@ -61,11 +61,13 @@ class Retrieval {
 
   // Decodes what has come, on the executor, until `budget_s` have passed (one read at least) or none is left. Never
   // waits. True when it decoded anything. On an error nothing may be computed on the sequence before
-  // Cache::keep_what_came.
-  Result<bool> poll(Executor& executor, double budget_s);
+  // Cache::keep_what_came. `before_s`: what is computed of other prompts before a meeting goes on (meeting.h).
+  Result<bool> poll(Executor& executor, double budget_s, double before_s = 0);
   // A prefix that is loaded from its back (meeting.h) may be computed before this position meanwhile; the rest joins
   // the sequence when it has been computed up to here. Falls as more is asked for. 0 for any other prefix.
   std::uint32_t compute_until() const;
+  // Whether more of such a prefix is on its way, so that computing it may wait.
+  bool meeting() const;
   // Blocks of the pool that it holds beside the sequence.
   std::uint32_t blocks_held() const;
   // Whether every page of `layer` is in place.

@@ -40,9 +40,8 @@ double BatchBuilder::turn(const RequestState& run) const {
 // Whether that passes the one whose turn it is.
 bool BatchBuilder::short_ones_first(std::span<Prompt> prompts) {
   if (prompts.empty() || prompts.front().tokens <= kShortTokens) return false;
-  const auto alike = std::ranges::find_if(prompts, [&](const Prompt& prompt) {
-    return prompt.service != prompts.front().service || prompt.after != prompts.front().after;
-  });
+  const auto alike =
+      std::ranges::find_if(prompts, [&](const Prompt& prompt) { return prompt.rank() != prompts.front().rank(); });
   const auto longer =
       std::stable_partition(prompts.begin(), alike, [](const Prompt& prompt) { return prompt.tokens <= kShortTokens; });
   return longer != prompts.begin();
@@ -58,7 +57,8 @@ std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Requ
       chunks[i] = run.next(1);
       ++decoding;
     } else if (!run.over && !run.loading()) {
-      prompts.push_back({.service = run.share ? run.share->service : 0,
+      prompts.push_back({.meets = run.retrieval.meeting(),
+                         .service = run.share ? run.share->service : 0,
                          .after = -run.request.priority,
                          .turn = turn(run),
                          .index = i,

@@ -4,7 +4,8 @@
 // prefix was cached does not wait for a whole one. A prompt that came earlier is owed for its wait (kWaitWorth). A step
 // has one prompt's chunk, or the rests of several short ones. These go before long ones that came earlier, but not in
 // two steps one after another: the prompt whose turn it is has every other step at least, and a short rest waits for
-// one chunk and for short ones, however many long prompts wait.
+// one chunk and for short ones, however many long prompts wait. A prompt of which more is on its way from a tier
+// (cache/meeting.h) is computed when no other is to be.
 #pragma once
 
 #include <compare>
@@ -12,6 +13,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "cache/cost_model.h"
@@ -91,12 +93,14 @@ class BatchBuilder {
  private:
   // In the order of turns: of the tenant that was served least, of its highest priority, the least `turn`.
   struct Prompt {
+    bool meets = false;  // more of it is on its way
     double service = 0;
     int after = 0;
     double turn = 0;
     std::size_t index = 0;  // of those that run
     std::uint32_t tokens = 0;
     auto operator<=>(const Prompt&) const = default;
+    auto rank() const { return std::tuple(meets, service, after); }  // within which short ones pass
   };
   double turn(const RequestState& run) const;
   static bool short_ones_first(std::span<Prompt> prompts);

@@ -264,7 +264,8 @@ bool Engine::State::load() {
     }
     const bool meets = run.retrieval.compute_until() > 0;
     const double begun_s = clock.now_s();
-    const auto decoded = run.retrieval.poll(model.executor(), left_s);
+    const double before_s = meets ? backlog(run, false).engine.compute_s : 0;
+    const auto decoded = run.retrieval.poll(model.executor(), left_s, before_s);
     const double seconds = clock.now_s() - begun_s;
     left_s -= seconds;
     if (!decoded) {

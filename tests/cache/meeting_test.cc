@@ -136,6 +136,23 @@ TEST_F(MeetingTest, WhatIsSlowIsComputed) {
   EXPECT_LE(first_token_s(sequence), (kChunks + 0.1) * kComputeChunkS);
 }
 
+TEST_F(MeetingTest, WhatIsSlowIsLoadedWhileOthersAreComputed) {
+  save_on(20 * kComputeChunkS);
+  Tier* const tiers[] = {tier_};
+  const Meeting::Context context{*store_, *pool_, tiers, costs_, clock_, {}, kChunkBlocks};
+  Meeting meeting(context, keys_, tokens_, store_->lookup(keys_), 0);
+  InlineExecutor executor;
+  meeting.poll(executor, 1, 0);
+  EXPECT_EQ(meeting.limit(), kBlocks) << "computing is sooner";
+  const double before_s = 1000 * kComputeChunkS;
+  for (double until_s = clock_.now_s() + 60; clock_.now_s() < until_s; clock_.advance(kTickS)) {
+    meeting.poll(executor, 1, 0, before_s);
+    if (meeting.limit() == 0 && meeting.arrived()) break;
+  }
+  EXPECT_EQ(meeting.limit(), 0u) << "all of it";
+  EXPECT_TRUE(meeting.arrived());
+}
+
 // A chunk that cannot be read is computed, and what is behind it is not lost.
 TEST_F(MeetingTest, DamageIsComputed) {
   save_on(kComputeChunkS, {.corrupt_read = testing::only(3)});

@@ -67,6 +67,39 @@ TEST_F(MeetingLoadTest, APrefixIsComputedFromItsFrontAndLoadedFromItsBack) {
   expect_pages_returned();
 }
 
+// It has what the tier brings; they have nothing but computing.
+TEST_F(MeetingLoadTest, OthersAreComputedBeforeIt) {
+  const Request request = ask(1, 512, 1);
+  const Response cold = compute(request);
+  const RequestId meets = engine_->submit(request).value();
+  ASSERT_TRUE(engine_->run_once());
+  ASSERT_EQ(cache_->stats().meetings, 1u);
+  const std::uint64_t computed = engine_->stats().prefill_tokens;
+  const RequestId other = engine_->submit(generate(5, 900, 1)).value();
+  std::vector<Response> finished;
+  while (finished.empty()) {
+    engine_->run_once();
+    finished = engine_->finished();
+  }
+  EXPECT_EQ(finished[0].id, other);
+  EXPECT_EQ(engine_->stats().prefill_tokens, computed + 900) << "the other's alone";
+
+  // However many there are, it comes.
+  std::optional<Response> met;
+  for (std::uint32_t turn = 0; turn < 1000 && !met; ++turn) {
+    if (engine_->waiting() + engine_->running() < 3) ASSERT_TRUE(engine_->submit(generate(10 + turn, 900, 1)));
+    engine_->run_once();
+    time_.advance(0.05);
+    for (Response& response : engine_->finished()) {
+      if (response.id == meets) met = std::move(response);
+    }
+  }
+  ASSERT_TRUE(met);
+  ASSERT_FALSE(met->error);
+  EXPECT_EQ(met->tokens, cold.tokens);
+  EXPECT_GE(met->cached.from("memory"), 256u);
+}
+
 TEST_F(MeetingLoadTest, ForWhoDemandsExactnessToo) {
   Request request = ask(1, 512, 1);
   request.policy.exact = true;
