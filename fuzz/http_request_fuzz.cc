@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <string>
 
+#include "http/http_access.h"
+#include "http/http_parser.h"
 #include "input.h"
-#include "server/http/http_access.h"
-#include "server/http/http_parser.h"
 
 namespace {
 

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <utility>
 
+#include "http/http_server.h"
 #include "server/answer_json.h"
 #include "server/answer_token_cache.h"
 #include "server/api_error.h"
 #include "server/engine_loop.h"
-#include "server/http/http_server.h"
 #include "server/request_log.h"
 
 namespace shale {

@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "http/http_server.h"
 #include "model/model.h"
 #include "server/answer_json.h"
 #include "server/answer_request.h"
 #include "server/answer_token_cache.h"
 #include "server/engine_loop.h"
-#include "server/http/http_server.h"
 #include "server/server.h"
 
 namespace shale {

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "http/http_server.h"
 #include "server/engine_loop.h"
-#include "server/http/http_server.h"
 #include "server/kv_publisher.h"
 #include "server/request_log.h"
 #include "server/tenants.h"

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "server/http/http_server.h"
+#include "http/http_server.h"
 #include "support/eventually.h"
 
 namespace shale {

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "server/http/http_server.h"
+#include "http/http_server.h"
 
 namespace shale {
 namespace {

@@ -1,7 +1,7 @@
 // What clients that mean no good can make the server do.
 #include <gmock/gmock.h>
 
-#include "server/raw_client.h"
+#include "http/raw_client.h"
 #include "server/server_fixture.h"
 
 namespace shale {

@@ -1,4 +1,4 @@
-#include "server/http/http_connection.h"
+#include "http/http_connection.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/parsing.h"
-#include "server/http/http_access.h"
+#include "http/http_access.h"
 
 namespace shale {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/http/http_workers.h"
+#include "http/http_workers.h"
 
 #include <utility>
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "server/http/http_message.h"
+#include "http/http_message.h"
 
 namespace shale {
 

@@ -1,4 +1,4 @@
-#include "server/http/http_access.h"
+#include "http/http_access.h"
 
 #include <gmock/gmock.h>
 

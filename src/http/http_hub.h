@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "server/http/http_message.h"
-#include "server/http/http_server.h"
-#include "server/http/http_workers.h"
+#include "http/http_message.h"
+#include "http/http_server.h"
+#include "http/http_workers.h"
 
 namespace shale {
 

@@ -1,4 +1,4 @@
-#include "server/http/http_parser.h"
+#include "http/http_parser.h"
 
 #include <gmock/gmock.h>
 

@@ -10,10 +10,10 @@
 #include <optional>
 #include <string>
 
-#include "server/http/http_hub.h"
-#include "server/http/http_parser.h"
-#include "server/http/http_server.h"
-#include "server/http/http_transport.h"
+#include "http/http_hub.h"
+#include "http/http_parser.h"
+#include "http/http_server.h"
+#include "http/http_transport.h"
 
 namespace shale {
 

@@ -1,5 +1,5 @@
 // The server alone, as clients see it that send any bytes at any speed.
-#include "server/http/http_server.h"
+#include "http/http_server.h"
 
 #include <gmock/gmock.h>
 #include <httplib.h>
@@ -8,8 +8,8 @@
 #include <fstream>
 #include <thread>
 
-#include "server/raw_client.h"
-#include "server/self_signed.h"
+#include "http/raw_client.h"
+#include "http/self_signed.h"
 #include "support/temporary_folder.h"
 
 namespace shale {

@@ -1,4 +1,4 @@
-#include "server/http/http_hub.h"
+#include "http/http_hub.h"
 
 #include <malloc.h>
 
@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "server/http/http_connection.h"
+#include "http/http_connection.h"
 
 namespace shale {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/http/http_server.h"
+#include "http/http_server.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -18,9 +18,9 @@
 #include <thread>
 #include <utility>
 
-#include "server/http/http_connection.h"
-#include "server/http/http_hub.h"
-#include "server/http/http_transport.h"
+#include "http/http_connection.h"
+#include "http/http_hub.h"
+#include "http/http_transport.h"
 
 namespace shale {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/http/http_message.h"
+#include "http/http_message.h"
 
 namespace shale {
 

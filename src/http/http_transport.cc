@@ -1,4 +1,4 @@
-#include "server/http/http_transport.h"
+#include "http/http_transport.h"
 
 #include <asio/buffer.hpp>
 #include <asio/ssl.hpp>
