@@ -80,8 +80,10 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
     result.response.type = "text/event-stream; charset=utf-8";
     result.response.fields = {{"Cache-Control", "no-cache"}, {"X-Request-Id", head_.id}};
     add_warning(result.response);
-    if (head_.endpoint == Endpoint::kChat) out += event(role_chunk(head_));
   }
+  // Not with the head, which goes out before anything is computed: clients take the first event for the first token.
+  const bool says = !part.text.empty() || part.response;
+  if (head_.endpoint == Endpoint::kChat && says && !std::exchange(role_sent_, true)) out += event(role_chunk(head_));
   if (!part.text.empty()) out += event(text_chunk(head_, part.text));
   if (!part.response) return result;
   result.end = true;

@@ -62,7 +62,7 @@ class AnswerSource final : public HttpSource {
   bool logged_ = false;
   Answer answer_;
   AnswerTokenCache& answer_tokens_;
-  bool begun_ = false;
+  bool begun_ = false, role_sent_ = false;
 };
 
 }  // namespace shale

@@ -1,6 +1,7 @@
 // The server over real connections, as a client sees it.
 #include <gmock/gmock.h>
 
+#include "http/raw_client.h"
 #include "server/server_fixture.h"
 
 namespace shale {
@@ -52,6 +53,25 @@ TEST_F(ServerTest, StreamsWhatItWouldSayAtOnce) {
   EXPECT_EQ(events[events.size() - 2]["choices"][0]["finish_reason"], "length");
   EXPECT_TRUE(events.back()["choices"].empty());
   EXPECT_EQ(events.back()["usage"]["completion_tokens"], 12);
+}
+
+// Whoever measures the time to the first token takes the first event for it.
+TEST_F(BusyServerTest, AChatsStreamBeginsAtOnceAndItsEventsWithWhatIsSaid) {
+  start();
+  std::vector<std::jthread> running;
+  for (int i = 0; i < 4; ++i) running.emplace_back([&] { post("/v1/chat/completions", endless()); });
+  ASSERT_TRUE(comes_to("vllm:num_requests_running{model_name=\"tiny\"}", 4));
+  testing::RawClient waiting(server_->port());
+  const std::string body = chat("And me?", {{"stream", true}}).dump();
+  waiting.send(fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                           "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+                           body.size(), body));
+  std::string came = waiting.receive_until("\r\n\r\n");
+  EXPECT_THAT(came, StartsWith("HTTP/1.1 200"));
+  ASSERT_TRUE(comes_to("vllm:num_requests_waiting{model_name=\"tiny\"}", 1));
+  came += waiting.receive(1ms);
+  EXPECT_THAT(came, Not(HasSubstr("data:")));
+  server_->stop(0ms);
 }
 
 TEST_F(ServerTest, CompletesTextWithAndWithoutAContext) {
