@@ -150,6 +150,7 @@ void refuse_unsupported(JsonFields& fields, bool chat) {
   fields.refuse("add_generation_prompt", true, "is not supported: complete a rendered prompt instead");
 }
 
+// Parts are joined as vLLM joins them.
 std::optional<std::string> content_text(const Json& content) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) return std::nullopt;
@@ -158,7 +159,9 @@ std::optional<std::string> content_text(const Json& content) {
     if (!part.is_object() || part.value("type", Json()) != "text") return std::nullopt;
     const Json piece = part.value("text", Json());
     if (!piece.is_string()) return std::nullopt;
-    text += piece.get_ref<const std::string&>();
+    const auto& words = piece.get_ref<const std::string&>();
+    if (!text.empty() && !words.empty()) text += '\n';
+    text += words;
   }
   return text;
 }

@@ -80,13 +80,14 @@ TEST(AnswerRequest, HasTheServersKvBudgetUnlessItSaysOtherwise) {
 
 TEST(AnswerRequest, ReadsMessagesOfEachKind) {
   const auto request = parse_answer_request(Endpoint::kChat, R"({"messages": [
-      {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "brief."}]},
+      {"role": "developer", "content": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": ""},
+                                          {"type": "text", "text": "No lists."}]},
       {"role": "user", "content": ""}, {"role": "assistant", "content": "Hm."}]})",
                                             {});
   ASSERT_TRUE(request) << request.error().message;
   ASSERT_EQ(request->messages.size(), 3u);
   EXPECT_EQ(request->messages[0].role, "system");
-  EXPECT_EQ(request->messages[0].content, "Be brief.");
+  EXPECT_EQ(request->messages[0].content, "Be brief.\nNo lists.");
   EXPECT_EQ(request->messages[1].content, "");
   EXPECT_EQ(request->messages[2].role, "assistant");
 }

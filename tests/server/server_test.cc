@@ -63,9 +63,10 @@ TEST_F(BusyServerTest, AChatsStreamBeginsAtOnceAndItsEventsWithWhatIsSaid) {
   ASSERT_TRUE(comes_to("vllm:num_requests_running{model_name=\"tiny\"}", 4));
   testing::RawClient waiting(server_->port());
   const std::string body = chat("And me?", {{"stream", true}}).dump();
-  waiting.send(fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                           "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
-                           body.size(), body));
+  waiting.send(
+      fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+                  "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
+                  body.size(), body));
   std::string came = waiting.receive_until("\r\n\r\n");
   EXPECT_THAT(came, StartsWith("HTTP/1.1 200"));
   ASSERT_TRUE(comes_to("vllm:num_requests_waiting{model_name=\"tiny\"}", 1));
