@@ -91,6 +91,8 @@ Json render_json(const AnswerHead& head, const AnswerRequest& request) {
                      {"ignore_eos", request.request.ignore_end}}},
                    {"stream", request.stream},
                    {"priority", -request.request.priority}};
+  if (request.seed) rendered["sampling_params"]["seed"] = *request.seed;
+  if (!request.cache_salt.empty()) rendered["cache_salt"] = request.cache_salt;
   return request.endpoint == Endpoint::kCompletions ? Json::array({std::move(rendered)}) : rendered;
 }
 

@@ -35,12 +35,13 @@ void read_stop(JsonFields& fields, std::vector<std::string>& stop) {
   stop = list.get<std::vector<std::string>>();
 }
 
-void read_seed(JsonFields& fields, std::uint64_t& seed) {
+// -1 is vLLM's word for none.
+void read_seed(JsonFields& fields, std::optional<std::int64_t>& seed) {
   const Json* field = fields.find("seed");
-  if (!field) return;
+  if (!field || *field == -1) return;
   if (!field->is_number_integer()) return fields.fail("seed", "must be a whole number");
-  seed = field->is_number_unsigned() ? field->get<std::uint64_t>()
-                                     : static_cast<std::uint64_t>(field->get<std::int64_t>());
+  seed = field->is_number_unsigned() ? static_cast<std::int64_t>(field->get<std::uint64_t>())
+                                     : field->get<std::int64_t>();
 }
 
 // As vLLM has it: the smaller goes first.
@@ -247,10 +248,12 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   fields.number("min_p", request.sampling.min_p, 0, 1);
   fields.whole("max_tokens", request.max_tokens, 1u, kTokensMax);
   fields.whole("max_completion_tokens", request.max_tokens, 1u, kTokensMax);
-  read_seed(fields, request.sampling.seed);
+  read_seed(fields, result.seed);
+  if (result.seed) request.sampling.seed = static_cast<std::uint64_t>(*result.seed);
   read_priority(fields, request.priority);
   read_stop(fields, request.stop);
   read_policy(fields, request.policy);
+  result.cache_salt = request.policy.salt;
   refuse_renamed(fields);
   read_budget(fields, request.policy, request.budget);
   fields.flag("ignore_eos", request.ignore_end);

@@ -32,6 +32,8 @@ struct AnswerRequest {
   std::string prompt;                 // of a completion
   std::vector<Token> prompt_tokens;   // instead of the text
   Request request;                    // all but its spans
+  std::optional<std::int64_t> seed;   // where the client gave one, of the same bits as the request's
+  std::string cache_salt;             // as the client gave it; empty: none
   std::string warning;                // for the client; empty: none
 };
 

@@ -86,6 +86,19 @@ TEST(AnswerJson, IsOpenAIs) {
   EXPECT_TRUE(usage_chunk(head(Endpoint::kChat), answer())["choices"].empty());
 }
 
+TEST(AnswerJson, RendersWhatDecidesAnAnswerElsewhere) {
+  const auto rendered = [](std::string_view fields) {
+    auto request = parse_answer_request(Endpoint::kCompletions, fmt::format(R"({{"prompt": "x"{}}})", fields), {});
+    EXPECT_TRUE(request) << request.error().message;
+    request->request.policy.salt = "a tenant's, of that";
+    return render_json(head(Endpoint::kCompletions), *request)[0];
+  };
+  const Json plain = rendered(""), other = rendered(R"(, "seed": -5, "cache_salt": "s")");
+  EXPECT_FALSE(plain.contains("cache_salt") || plain["sampling_params"].contains("seed"));
+  EXPECT_EQ(other["sampling_params"]["seed"], -5);
+  EXPECT_EQ(other["cache_salt"], "s") << "as it was sent";
+}
+
 TEST(AnswerJson, CallsACutAnswerOne) {
   Response cut = answer();
   for (const StopReason stop : {StopReason::kLength, StopReason::kContextFull}) {

@@ -31,12 +31,13 @@ TEST(AnswerRequest, HasOpenAIsDefaults) {
   EXPECT_FALSE(request->stream);
   EXPECT_FALSE(request->request.policy.exact || request->request.policy.method);
   EXPECT_EQ(completion(R"("prompt": "Once")")->request.max_tokens, 16u);
+  EXPECT_EQ(chat(R"("seed": -1)")->request.sampling.seed, 7u) << "vLLM's word for none";
 }
 
 TEST(AnswerRequest, ReadsEveryField) {
   const auto request = chat(
       R"("model": "m", "stream": true, "stream_options": {"include_usage": true}, "temperature": 0.5, "top_p": 0.9,
-         "top_k": 40, "min_p": 0.1, "max_completion_tokens": 20, "seed": -1, "stop": ["\n", "END"], "keep": 0.25,
+         "top_k": 40, "min_p": 0.1, "max_completion_tokens": 20, "seed": -2, "stop": ["\n", "END"], "keep": 0.25,
          "method": "snapkv+int8", "user": "somebody", "n": 1, "logprobs": null, "frequency_penalty": 0.0)");
   ASSERT_TRUE(request) << request.error().message;
   EXPECT_EQ(request->model, "m");
@@ -47,7 +48,7 @@ TEST(AnswerRequest, ReadsEveryField) {
   EXPECT_EQ(engine.sampling.top_k, 40u);
   EXPECT_FLOAT_EQ(engine.sampling.min_p, 0.1F);
   EXPECT_EQ(engine.max_tokens, 20u);
-  EXPECT_EQ(engine.sampling.seed, ~std::uint64_t{0});
+  EXPECT_EQ(engine.sampling.seed, ~std::uint64_t{1});
   EXPECT_THAT(engine.stop, ElementsAre("\n", "END"));
   EXPECT_EQ(engine.policy.method->text(), "snapkv+int8");
   EXPECT_EQ(engine.policy.keep, 0.25);
