@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kMessagesMax = 2048;  // as OpenAI has it; templates take a tenth of a millisecond for each
 constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024;
+constexpr std::size_t kSaltBytesMax = 1024;  // as vLLM has it
 constexpr int kPriorityMax = 1 << 20;
 constexpr std::uint32_t kTokensMax = std::uint32_t{1} << 24;
 
@@ -56,7 +57,7 @@ void read_priority(JsonFields& fields, int& priority) {
 }
 
 void read_policy(JsonFields& fields, RequestPolicy& policy) {
-  fields.text("cache_salt", policy.salt);
+  fields.text("cache_salt", policy.salt, kSaltBytesMax);
   if (fields.find("cache_salt") && policy.salt.empty()) fields.fail("cache_salt", "must not be empty: leave it out");
   fields.flag("exact", policy.exact);
   fields.number("keep", policy.keep, 0, 1);

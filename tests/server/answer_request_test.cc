@@ -79,6 +79,14 @@ TEST(AnswerRequest, HasTheServersKvBudgetUnlessItSaysOtherwise) {
   EXPECT_EQ(completion(R"("prompt": "x", "priority": -3)")->request.priority, 3);  // the smaller first, as vLLM has it
 }
 
+TEST(AnswerRequest, ReadsSaltsAsLongAsVllms) {
+  const auto salted = [](std::size_t bytes) {
+    return chat(fmt::format(R"("cache_salt": "{}")", std::string(bytes, 's')));
+  };
+  EXPECT_EQ(salted(1024)->request.policy.salt.size(), 1024u);
+  EXPECT_EQ(salted(1025).error().param, "cache_salt");
+}
+
 TEST(AnswerRequest, ReadsMessagesOfEachKind) {
   const auto request = parse_answer_request(Endpoint::kChat, R"({"messages": [
       {"role": "developer", "content": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": ""},
