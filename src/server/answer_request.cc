@@ -36,6 +36,18 @@ void read_stop(JsonFields& fields, std::vector<std::string>& stop) {
   stop = list.get<std::vector<std::string>>();
 }
 
+void read_stream_options(JsonFields& fields, AnswerRequest& request) {
+  const Json* options = fields.find("stream_options");
+  if (!options) return;
+  if (!request.stream) return fields.fail("stream_options", "is for streams: set `stream`");
+  if (!options->is_object()) return fields.fail("stream_options", "must be an object");
+  JsonFields inner(*options);
+  inner.flag("include_usage", request.include_usage);
+  inner.refuse("continuous_usage_stats", false, "is not supported: usage comes at the end");
+  if (inner.error()) return fields.fail("stream_options", inner.error()->message);
+  request.warning = inner.misspelt();
+}
+
 // -1 is vLLM's word for none.
 void read_seed(JsonFields& fields, std::optional<std::int64_t>& seed) {
   const Json* field = fields.find("seed");
@@ -139,6 +151,12 @@ void refuse_unsupported(JsonFields& fields, bool chat) {
   fields.refuse("allowed_token_ids", nullptr, "is not supported");
   fields.refuse("skip_special_tokens", true, "is not supported: control tokens have no text");
   fields.refuse("prompt_logprobs", nullptr, "is not supported");
+  fields.refuse("logprob_token_ids", Json::array(), "is not supported");
+  fields.refuse("return_prompt_text", false, "is not supported: `/render` gives the prompt's tokens");
+  fields.refuse("return_token_offsets", false, "is not supported");
+  fields.refuse("include_reasoning", true, "is not supported: reasoning is part of the content");
+  fields.refuse("watermarking", false, "is not supported");
+  fields.refuse("vllm_xargs", Json::object(), "is not supported");
   fields.refuse("truncate_prompt_tokens", nullptr, "is not supported: prompts are read whole");
   fields.refuse("add_special_tokens", !chat, "is not supported: give the prompt as a list of tokens");
   fields.refuse("prompt_embeds", nullptr, "is not supported: prompts are texts or tokens");
@@ -181,9 +199,10 @@ void read_messages(JsonFields& fields, std::vector<ChatMessage>& messages) {
       return fields.fail("messages",
                          fmt::format("[{}] needs a role: system, developer, user, assistant or tool", messages.size()));
     }
-    for (const char* name : {"tool_calls", "function_call"}) {
-      if (message.value(name, Json()).empty()) continue;
-      return fields.fail("messages", fmt::format("[{}] has {}, which is not supported: write the call into its content",
+    for (const char* name : {"tool_calls", "function_call", "reasoning", "reasoning_content"}) {
+      const Json given = message.value(name, Json());
+      if (given.empty() || given == "") continue;
+      return fields.fail("messages", fmt::format("[{}] has {}, which is not supported: write it into its content",
                                                  messages.size(), name));
     }
     auto text = content_text(message.value("content", Json()));
@@ -234,13 +253,7 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   JsonFields fields(*object);
   fields.text("model", result.model);
   fields.flag("stream", result.stream);
-  if (const Json* options = fields.find("stream_options")) {
-    if (!result.stream) fields.fail("stream_options", "is for streams: set `stream`");
-    if (!options->is_object()) fields.fail("stream_options", "must be an object");
-    JsonFields inner(*options);
-    inner.flag("include_usage", result.include_usage);
-    if (inner.error()) fields.fail("stream_options", inner.error()->message);
-  }
+  read_stream_options(fields, result);
   fields.number("temperature", request.sampling.temperature, 0, 100);
   fields.number("top_p", request.sampling.top_p, 0, 1);
   // -1 is vLLM's word for all.
@@ -265,7 +278,7 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
     read_prompt(fields, result);
   }
   if (fields.error()) return std::unexpected(*fields.error());
-  result.warning = fields.misspelt();
+  if (result.warning.empty()) result.warning = fields.misspelt();
   return result;
 }
 

@@ -118,7 +118,11 @@ TEST(AnswerRequest, ReadsWhatAsksForNothingMore) {
          "bad_words": [], "guided_json": null, "prompt_logprobs": null, "chat_template_kwargs": {}, "top_k": -1,
          "documents": [], "reasoning_effort": null, "add_special_tokens": false,
          "skip_special_tokens": true, "add_generation_prompt": true, "modalities": ["text"], "use_beam_search": false,
-         "messages": [{"role": "assistant", "content": "Hm.", "tool_calls": [], "function_call": null}])");
+         "messages": [{"role": "assistant", "content": "Hm.", "tool_calls": [], "function_call": null,
+                       "reasoning": null, "reasoning_content": ""}],
+         "include_reasoning": true, "watermarking": null, "vllm_xargs": {}, "return_prompt_text": false,
+         "return_token_offsets": false, "logprob_token_ids": [], "stream": true,
+         "stream_options": {"include_usage": false, "continuous_usage_stats": false})");
   ASSERT_TRUE(request) << request.error().message;
   EXPECT_EQ(request->request.sampling.top_k, 0u) << "all";
 }
@@ -144,6 +148,7 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("stream_options": {"include_usage": true})", "stream_options"},
            {R"("stream": true, "stream_options": [])", "stream_options"},
            {R"("stream": true, "stream_options": {"include_usage": 1})", "stream_options"},
+           {R"("stream": true, "stream_options": {"continuous_usage_stats": true})", "stream_options"},
            {R"("n": 2)", "n"},
            {R"("logprobs": true)", "logprobs"},
            {R"("tools": [{}])", "tools"},
@@ -164,6 +169,12 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("allowed_token_ids": [5])", "allowed_token_ids"},
            {R"("skip_special_tokens": false)", "skip_special_tokens"},
            {R"("prompt_logprobs": 1)", "prompt_logprobs"},
+           {R"("logprob_token_ids": [5])", "logprob_token_ids"},
+           {R"("return_prompt_text": true)", "return_prompt_text"},
+           {R"("return_token_offsets": true)", "return_token_offsets"},
+           {R"("include_reasoning": false)", "include_reasoning"},
+           {R"("watermarking": true)", "watermarking"},
+           {R"("vllm_xargs": {"x": 1})", "vllm_xargs"},
            {R"("truncate_prompt_tokens": 100)", "truncate_prompt_tokens"},
            {R"("add_special_tokens": true)", "add_special_tokens"},
            {R"("documents": [{"text": "x"}])", "documents"},
@@ -191,6 +202,8 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("messages": ["x"])", "messages"},
            {R"("messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]}])", "messages"},
            {R"("messages": [{"role": "assistant", "content": "", "function_call": {"name": "f"}}])", "messages"},
+           {R"("messages": [{"role": "assistant", "content": "", "reasoning": "Hm."}])", "messages"},
+           {R"("messages": [{"role": "assistant", "content": "", "reasoning_content": "Hm."}])", "messages"},
            {R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])", "messages"}}) {
     const auto request = chat(fields);
     ASSERT_FALSE(request) << fields;

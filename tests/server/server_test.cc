@@ -189,6 +189,8 @@ TEST_F(ServerTest, SaysWhichFieldMayHaveBeenMeant) {
   EXPECT_EQ(warning({{"exat", true}}), "unknown field 'exat' (did you mean 'exact'?)");
   EXPECT_THAT(warning({{"stpo", "x"}}), HasSubstr("'stop'"));
   EXPECT_THAT(warning({{"max_token", 3}}), HasSubstr("'max_tokens'"));
+  EXPECT_EQ(warning({{"stream", true}, {"stream_options", {{"include_usge", true}}}}),
+            "unknown field 'include_usge' (did you mean 'include_usage'?)");
   for (const char* other : {"user", "store", "metadata", "see", "exact\n"})
     EXPECT_EQ(warning({{other, "x"}}), "") << other;
 }
