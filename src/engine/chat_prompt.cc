@@ -110,7 +110,7 @@ ChatMessage spoken(const Response& response) {
   const bool says_more = response.stop == StopReason::kStopString || response.unspoken;  // in tokens than in its text
   if (says_more) return message;
   message.tokens = response.tokens;
-  message.last_uncomputed = response.stop != StopReason::kEndOfTurn;
+  message.last_uncomputed = !response.end_token;
   return message;
 }
 

@@ -12,6 +12,8 @@ std::string_view to_string(StopReason reason) {
       return "end_of_turn";
     case StopReason::kStopString:
       return "stop_string";
+    case StopReason::kStopToken:
+      return "stop_token";
     case StopReason::kLength:
       return "length";
     case StopReason::kContextFull:
@@ -88,9 +90,12 @@ Status Engine::State::check_prompt(const RequestState& run) const {
                 "the prompt has {} tokens and the model's context holds {}: shorten it by at least {}",
                 run.prompt.size(), info.context_max, run.prompt.size() - info.context_max + 1);
   }
-  for (const Token token : run.prompt) {
-    if (token >= 0 && static_cast<std::uint32_t>(token) < info.vocabulary) continue;
-    return fail(ErrorCode::kInvalidArgument, "token {} is not in the model's vocabulary of {}", token, info.vocabulary);
+  for (const std::vector<Token>* tokens : {&run.prompt, &run.request.stop_tokens}) {
+    for (const Token token : *tokens) {
+      if (token >= 0 && static_cast<std::uint32_t>(token) < info.vocabulary) continue;
+      return fail(ErrorCode::kInvalidArgument, "token {} is not in the model's vocabulary of {}", token,
+                  info.vocabulary);
+    }
   }
   return {};
 }

@@ -36,7 +36,9 @@ struct Request {
   std::vector<PrefixSpan> spans;  // at least one token in the last
   SamplingOptions sampling;
   std::uint32_t max_tokens = 128;
-  std::vector<std::string> stop;  // text that ends the answer and is not part of it
+  std::vector<std::string> stop;        // text that ends the answer and is not part of it
+  std::vector<Token> stop_tokens = {};  // likewise tokens, also where `ignore_end` is set
+  bool include_stop = false;            // what of these ends the answer is its last part
   RequestPolicy policy;
   bool use_cache = true;      // false: compute everything, look at nothing (still stored when spans say so)
   bool store_answer = false;  // the last span and the answer are stored as a run too (a chat turn)
@@ -51,13 +53,15 @@ struct Request {
   std::function<void(std::string_view piece)> on_text;
 };
 
-enum class StopReason { kEndOfTurn, kStopString, kLength, kContextFull, kCancelled, kError };
+enum class StopReason { kEndOfTurn, kStopString, kStopToken, kLength, kContextFull, kCancelled, kError };
 std::string_view to_string(StopReason reason);
 
 struct Response {
   RequestId id = 0;
   std::string text;
-  std::vector<Token> tokens;  // generated, the end-of-turn token left out
+  std::vector<Token> tokens;       // generated, less `end_token`
+  std::optional<Token> end_token;  // that ended the answer and is not part of it: of its turn, or a stop token
+  std::size_t drawn() const { return tokens.size() + end_token.has_value(); }
   std::uint32_t prompt_tokens = 0;
   CachedTokens cached;  // of the prompt
   std::uint32_t computed_tokens() const {

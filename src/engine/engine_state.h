@@ -131,6 +131,8 @@ struct Engine::State {
   void finish_step(std::span<const BatchPart> parts, std::span<const float> logits, double seconds);
   void computed(RequestState& run, std::uint32_t count, double seconds);
   void draw(RequestState& run, std::span<const float> logits);
+  std::optional<StopReason> ends_with(const RequestState& run, Token token) const;
+  std::optional<StopReason> say(RequestState& run, Token token);
   void cut_prompt(RequestState& run);
   void return_windows(RequestState& run);
   void keep_budgets(std::span<const BatchPart> parts, double step_seconds);

@@ -198,6 +198,26 @@ void Engine::State::computed(RequestState& run, std::uint32_t count, double seco
   if (run.prefilling() && !run.over) cut_prompt(run);
 }
 
+// Why a token ends the answer by itself.
+std::optional<StopReason> Engine::State::ends_with(const RequestState& run, Token token) const {
+  if (tokenizer.ends_turn(token) && !run.request.ignore_end) return StopReason::kEndOfTurn;
+  const auto& stops = run.request.stop_tokens;
+  return std::ranges::find(stops, token) != stops.end() ? std::optional(StopReason::kStopToken) : std::nullopt;
+}
+
+// Makes a token part of the answer; returns why it ends there.
+std::optional<StopReason> Engine::State::say(RequestState& run, Token token) {
+  run.response.tokens.push_back(token);
+  const std::string text = tokenizer.text({&token, 1});
+  run.response.unspoken = run.response.unspoken || text.empty();
+  const std::string piece = run.stream.push(text);
+  if (!piece.empty() && run.request.on_text) run.request.on_text(piece);
+  if (run.stream.stopped()) return StopReason::kStopString;
+  if (run.response.tokens.size() >= run.request.max_tokens) return StopReason::kLength;
+  if (run.sequence.length() + 1 >= model.info().context_max) return StopReason::kContextFull;
+  return std::nullopt;
+}
+
 void Engine::State::draw(RequestState& run, std::span<const float> logits) {
   const double now_s = clock.now_s();
   const bool first = run.drawn.empty();
@@ -208,23 +228,13 @@ void Engine::State::draw(RequestState& run, std::span<const float> logits) {
   if (first) run.first_token_s = now_s;
   run.drawn.push_back(token);
 
-  std::optional<StopReason> stop;
-  if (tokenizer.ends_turn(token) && !run.request.ignore_end) {
-    stop = StopReason::kEndOfTurn;
+  std::optional<StopReason> stop = ends_with(run, token);
+  if (stop && !(stop == StopReason::kStopToken && run.request.include_stop)) {
+    run.response.end_token = token;
   } else {
-    run.response.tokens.push_back(token);
-    const std::string text = tokenizer.text({&token, 1});
-    run.response.unspoken = run.response.unspoken || text.empty();
-    const std::string piece = run.stream.push(text);
-    if (!piece.empty() && run.request.on_text) run.request.on_text(piece);
-    if (run.over) return;  // the callback cancelled it
-    if (run.stream.stopped()) {
-      stop = StopReason::kStopString;
-    } else if (run.response.tokens.size() >= run.request.max_tokens) {
-      stop = StopReason::kLength;
-    } else if (run.sequence.length() + 1 >= model.info().context_max) {
-      stop = StopReason::kContextFull;
-    }
+    const auto beyond = say(run, token);
+    if (run.over) return;  // its callback cancelled it
+    if (!stop || beyond == StopReason::kStopString) stop = beyond;
   }
   if (first) {
     run.retrieval = Retrieval();

@@ -17,7 +17,7 @@ RequestState::RequestState(RequestId request_id, Request new_request, PagePool& 
       request(std::move(new_request)),
       sequence(pool),
       sampler(request.sampling),
-      stream(request.stop),
+      stream(request.stop, request.include_stop),
       submitted_s(now_s),
       span_timed(request.spans.size() + 1),
       captures(request.spans.size()),

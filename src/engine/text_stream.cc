@@ -28,18 +28,24 @@ std::size_t possible_beginning(std::string_view text, std::string_view stop) {
 
 }  // namespace
 
-TextStream::TextStream(std::vector<std::string> stop) : stop_(std::move(stop)) {
+TextStream::TextStream(std::vector<std::string> stop, bool include_stop)
+    : stop_(std::move(stop)), include_stop_(include_stop) {
   std::erase_if(stop_, [](const std::string& text) { return text.empty(); });
 }
 
 std::string TextStream::push(std::string_view bytes) {
   if (stopped_) return {};
   held_ += bytes;
-  std::size_t first_stop = std::string::npos;
-  for (const std::string& stop : stop_) first_stop = std::min(first_stop, held_.find(stop));
-  if (first_stop != std::string::npos) {
+  std::size_t begin = 0, end = std::string::npos;  // of the stop string that is complete first
+  for (const std::string& stop : stop_) {
+    const std::size_t at = held_.find(stop);
+    if (at == std::string::npos || at + stop.size() >= end) continue;
+    begin = at;
+    end = at + stop.size();
+  }
+  if (end != std::string::npos) {
     stopped_ = true;
-    std::string shown = release(first_stop);
+    std::string shown = release(include_stop_ ? end : begin);
     held_.clear();
     return shown;
   }

@@ -9,9 +9,11 @@ namespace shale {
 
 class TextStream {
  public:
-  explicit TextStream(std::vector<std::string> stop);
+  // `include_stop`: the stop string that is met is the end of the text, else what comes before it.
+  explicit TextStream(std::vector<std::string> stop, bool include_stop = false);
 
-  // Adds bytes; returns what may be shown now. After a stop string was met, nothing more is returned or kept.
+  // Adds bytes; returns what may be shown now. After a stop string was met, nothing more is returned or kept. The one
+  // that is complete first counts, however the bytes are cut.
   std::string push(std::string_view bytes);
   // The end of the answer: what was held back.
   std::string finish();
@@ -24,6 +26,7 @@ class TextStream {
   std::string release(std::size_t bytes);
 
   std::vector<std::string> stop_;
+  bool include_stop_;
   std::string held_;
   std::string text_;
   bool stopped_ = false;

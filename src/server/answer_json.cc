@@ -88,6 +88,8 @@ Json render_json(const AnswerHead& head, const AnswerRequest& request) {
                      {"min_p", sampling.min_p},
                      {"max_tokens", request.request.max_tokens},
                      {"stop", request.request.stop},
+                     {"stop_token_ids", request.request.stop_tokens},
+                     {"include_stop_str_in_output", request.request.include_stop},
                      {"ignore_eos", request.request.ignore_end}}},
                    {"stream", request.stream},
                    {"priority", -request.request.priority}};

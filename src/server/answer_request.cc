@@ -13,7 +13,7 @@ namespace shale {
 namespace {
 
 constexpr std::size_t kMessagesMax = 2048;  // as OpenAI has it; templates take a tenth of a millisecond for each
-constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024;
+constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024, kStopTokensMax = 256;
 constexpr std::size_t kSaltBytesMax = 1024;  // as vLLM has it
 constexpr int kPriorityMax = 1 << 20;
 constexpr std::uint32_t kTokensMax = std::uint32_t{1} << 24;
@@ -36,6 +36,19 @@ void read_stop(JsonFields& fields, std::vector<std::string>& stop) {
   stop = list.get<std::vector<std::string>>();
 }
 
+bool is_token(const Json& json) {
+  return json.is_number_unsigned() && json.get<std::uint64_t>() <= std::numeric_limits<Token>::max();
+}
+
+void read_stop_tokens(JsonFields& fields, std::vector<Token>& tokens) {
+  const Json* field = fields.find("stop_token_ids");
+  if (!field) return;
+  if (!field->is_array() || field->size() > kStopTokensMax || !std::ranges::all_of(*field, is_token)) {
+    return fields.fail("stop_token_ids", fmt::format("must be a list of at most {} tokens", kStopTokensMax));
+  }
+  tokens = field->get<std::vector<Token>>();
+}
+
 void read_stream_options(JsonFields& fields, AnswerRequest& request) {
   const Json* options = fields.find("stream_options");
   if (!options) return;
@@ -53,8 +66,8 @@ void read_seed(JsonFields& fields, std::optional<std::int64_t>& seed) {
   const Json* field = fields.find("seed");
   if (!field || *field == -1) return;
   if (!field->is_number_integer()) return fields.fail("seed", "must be a whole number");
-  seed = field->is_number_unsigned() ? static_cast<std::int64_t>(field->get<std::uint64_t>())
-                                     : field->get<std::int64_t>();
+  seed =
+      field->is_number_unsigned() ? static_cast<std::int64_t>(field->get<std::uint64_t>()) : field->get<std::int64_t>();
 }
 
 // As vLLM has it: the smaller goes first.
@@ -145,8 +158,6 @@ void refuse_unsupported(JsonFields& fields, bool chat) {
   fields.refuse("repetition_penalty", 1, "is not supported: it must be 1");
   fields.refuse("use_beam_search", false, "is not supported");
   fields.refuse("min_tokens", 0, "is not supported: with `ignore_eos` an answer has `max_tokens`");
-  fields.refuse("stop_token_ids", Json::array(), "is not supported: give texts, as `stop`");
-  fields.refuse("include_stop_str_in_output", false, "is not supported: answers end before it");
   fields.refuse("bad_words", Json::array(), "is not supported");
   fields.refuse("allowed_token_ids", nullptr, "is not supported");
   fields.refuse("skip_special_tokens", true, "is not supported: control tokens have no text");
@@ -222,7 +233,7 @@ void read_prompt(JsonFields& fields, AnswerRequest& request) {
     request.prompt = field->get<std::string>();
   } else if (field && field->is_array() && !field->empty()) {
     for (const Json& token : *field) {
-      if (!token.is_number_unsigned() || token.get<std::uint64_t>() > std::numeric_limits<Token>::max()) {
+      if (!is_token(token)) {
         return fields.fail("prompt", "must be one text or one list of tokens; send a request for each prompt");
       }
       request.prompt_tokens.push_back(token.get<Token>());
@@ -266,6 +277,8 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   if (result.seed) request.sampling.seed = static_cast<std::uint64_t>(*result.seed);
   read_priority(fields, request.priority);
   read_stop(fields, request.stop);
+  read_stop_tokens(fields, request.stop_tokens);
+  fields.flag("include_stop_str_in_output", request.include_stop);
   read_policy(fields, request.policy);
   result.cache_salt = request.policy.salt;
   refuse_renamed(fields);

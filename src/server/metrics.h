@@ -49,7 +49,7 @@ inline constexpr std::array kRequestTokens = {1.0,   2.0,    5.0,    10.0,   20.
 struct RequestMetrics {
   // Requests by StopReason; and those refused before they began: the queue was full, or the engine could never serve
   // them.
-  std::array<std::uint64_t, 6> finished = {};
+  std::array<std::uint64_t, 7> finished = {};
   std::uint64_t overloaded = 0, refused = 0;
   std::uint64_t lossy = 0;                                // of the finished
   std::uint64_t prompt_tokens = 0, generated_tokens = 0;  // of the finished; prompts of those that had begun

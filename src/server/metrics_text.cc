@@ -76,7 +76,8 @@ void write_requests(Writer& to, const ServerMetrics& metrics) {
   const auto of = [&](StopReason reason) {
     return static_cast<double>(requests.finished[static_cast<std::size_t>(reason)]);
   };
-  to.sample(of(StopReason::kEndOfTurn) + of(StopReason::kStopString), "finished_reason=\"stop\"");
+  to.sample(of(StopReason::kEndOfTurn) + of(StopReason::kStopString) + of(StopReason::kStopToken),
+            "finished_reason=\"stop\"");
   to.sample(of(StopReason::kLength) + of(StopReason::kContextFull), "finished_reason=\"length\"");
   to.sample(of(StopReason::kCancelled), "finished_reason=\"abort\"");
   to.head("shale_requests_unanswered_total", "counter", "Requests without an answer, by why.");

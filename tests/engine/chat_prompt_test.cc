@@ -24,6 +24,7 @@ Response answered(std::string text, StopReason stop = StopReason::kEndOfTurn) {
   response.tokens = ByteTokenizer().tokenize(text, false);
   response.text = std::move(text);
   response.stop = stop;
+  if (stop == StopReason::kEndOfTurn || stop == StopReason::kStopToken) response.end_token = ByteTokenizer::kEndOfTurn;
   return response;
 }
 
@@ -148,7 +149,8 @@ TEST(ChatPrompt, ReportsWhatTheTemplateSaysOfContents) {
 // Turn by turn, an answer ends the span that the engine stored: what it drew, less a last token never computed.
 TEST(Conversation, RepeatsWhatTheEngineHas) {
   const ByteTokenizer tokenizer;
-  for (const StopReason stop : {StopReason::kEndOfTurn, StopReason::kLength, StopReason::kStopString}) {
+  for (const StopReason stop :
+       {StopReason::kEndOfTurn, StopReason::kStopToken, StopReason::kLength, StopReason::kStopString}) {
     Conversation chat(tokenizer, kSystem);
     const auto first = chat.ask("What is shale?").value();
     ASSERT_EQ(first.size(), 2u);

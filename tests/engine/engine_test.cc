@@ -256,6 +256,34 @@ TEST_F(EngineTest, StreamsExactlyTheText) {
   EXPECT_EQ(cut.text, response.text.substr(0, response.text.find(response.text[2])));
 }
 
+// A token that ends the answer is drawn, and neither said nor stored, unless it is to be included; also one that ends a
+// turn, where turns are not to end.
+TEST_F(EngineTest, StopTokensEndTheAnswer) {
+  const Response whole = engine_->run(generate(3, 40, 12, true));
+  const auto stop_at = [&](bool include) {
+    Request request = generate(3, 40, 12, true);
+    request.stop_tokens = {1, whole.tokens[4]};
+    request.include_stop = include;
+    return engine_->run(std::move(request));
+  };
+  const auto first = std::ranges::find(whole.tokens, whole.tokens[4]) - whole.tokens.begin();
+  const std::vector<Token> before(whole.tokens.begin(), whole.tokens.begin() + first);
+  const Response left_out = stop_at(false), included = stop_at(true);
+  EXPECT_EQ(left_out.stop, StopReason::kStopToken);
+  EXPECT_EQ(left_out.tokens, before);
+  EXPECT_EQ(left_out.end_token, whole.tokens[4]);
+  EXPECT_EQ(left_out.drawn(), before.size() + 1);
+  EXPECT_EQ(left_out.text, tokenizer_.text(before, false));
+  EXPECT_EQ(included.stop, StopReason::kStopToken);
+  EXPECT_EQ(included.tokens.size(), before.size() + 1);
+  EXPECT_FALSE(included.end_token);
+  EXPECT_EQ(included.text, tokenizer_.text(included.tokens, false));
+
+  Request beyond = generate(3, 40, 12);
+  beyond.stop_tokens = {260};
+  EXPECT_EQ(engine_->run(std::move(beyond)).error->code, ErrorCode::kInvalidArgument);
+}
+
 // Whether a document was encoded before the last of those who came with it had its first token.
 TEST_F(EngineTest, StoringHasAShareOfStepsAndNoMore) {
   for (const double share : {0.0, 1000.0}) {

@@ -34,6 +34,26 @@ TEST(TextStream, TheEarliestStopStringWins) {
   EXPECT_EQ(stream.text(), "very ");
 }
 
+TEST(TextStream, TheStopStringThatIsCompleteFirstWinsHoweverTheBytesAreCut) {
+  for (const bool include : {false, true}) {
+    TextStream whole({"b cd", "c"}, include), cut({"b cd", "c"}, include);
+    whole.push("a b cd e");
+    for (const char byte : std::string_view("a b cd e")) cut.push({&byte, 1});
+    EXPECT_EQ(whole.text(), include ? "a b c" : "a b ");
+    EXPECT_EQ(cut.text(), whole.text());
+  }
+}
+
+TEST(TextStream, ShowsTheStopStringWhereToldTo) {
+  TextStream stream({"END"}, true);
+  EXPECT_EQ(stream.push("a E"), "a ");
+  EXPECT_EQ(stream.push("ND and more"), "END");
+  EXPECT_TRUE(stream.stopped());
+  EXPECT_EQ(stream.push("never"), "");
+  EXPECT_EQ(stream.finish(), "");
+  EXPECT_EQ(stream.text(), "a END");
+}
+
 TEST(TextStream, TheEndReleasesWhatWasHeld) {
   TextStream stream({"stop"});
   EXPECT_EQ(stream.push("sto"), "");

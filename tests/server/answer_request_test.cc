@@ -38,6 +38,7 @@ TEST(AnswerRequest, ReadsEveryField) {
   const auto request = chat(
       R"("model": "m", "stream": true, "stream_options": {"include_usage": true}, "temperature": 0.5, "top_p": 0.9,
          "top_k": 40, "min_p": 0.1, "max_completion_tokens": 20, "seed": -2, "stop": ["\n", "END"], "keep": 0.25,
+         "stop_token_ids": [151643, 5], "include_stop_str_in_output": true,
          "method": "snapkv+int8", "user": "somebody", "n": 1, "logprobs": null, "frequency_penalty": 0.0)");
   ASSERT_TRUE(request) << request.error().message;
   EXPECT_EQ(request->model, "m");
@@ -50,6 +51,8 @@ TEST(AnswerRequest, ReadsEveryField) {
   EXPECT_EQ(engine.max_tokens, 20u);
   EXPECT_EQ(engine.sampling.seed, ~std::uint64_t{1});
   EXPECT_THAT(engine.stop, ElementsAre("\n", "END"));
+  EXPECT_THAT(engine.stop_tokens, ElementsAre(151643, 5));
+  EXPECT_TRUE(engine.include_stop);
   EXPECT_EQ(engine.policy.method->text(), "snapkv+int8");
   EXPECT_EQ(engine.policy.keep, 0.25);
   EXPECT_TRUE(chat(R"("exact": true, "stop": "x")")->request.policy.exact);
@@ -163,8 +166,9 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("repetition_penalty": 1.2)", "repetition_penalty"},
            {R"("use_beam_search": true)", "use_beam_search"},
            {R"("min_tokens": 100)", "min_tokens"},
-           {R"("stop_token_ids": [151643])", "stop_token_ids"},
-           {R"("include_stop_str_in_output": true)", "include_stop_str_in_output"},
+           {R"("stop_token_ids": 151643)", "stop_token_ids"},
+           {R"("stop_token_ids": [-1])", "stop_token_ids"},
+           {R"("include_stop_str_in_output": 1)", "include_stop_str_in_output"},
            {R"("bad_words": ["x"])", "bad_words"},
            {R"("allowed_token_ids": [5])", "allowed_token_ids"},
            {R"("skip_special_tokens": false)", "skip_special_tokens"},

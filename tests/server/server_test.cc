@@ -112,6 +112,22 @@ TEST_F(ServerTest, AStopStringEndsTheAnswer) {
   EXPECT_EQ(cut["finish_reason"], "stop");
 }
 
+TEST_F(ServerTest, AStopTokenEndsTheAnswer) {
+  start();
+  Json body = {{"prompt", "Shale"}, {"temperature", 5}, {"seed", 3}, {"max_tokens", 40}, {"ignore_eos", true}};
+  const std::string text = posted("/v1/completions", body)["choices"][0]["text"];
+  const auto letter = std::ranges::find_if(text, [](char c) { return c > ' ' && c <= '~'; });
+  ASSERT_NE(letter, text.end()) << text;
+  const auto before = static_cast<std::size_t>(letter - text.begin());
+  body["stop_token_ids"] = tokenizer_.tokenize({&*letter, 1}, false);
+  const Json cut = posted("/v1/completions", body)["choices"][0];
+  EXPECT_EQ(cut["text"], text.substr(0, before));
+  EXPECT_EQ(cut["finish_reason"], "stop");
+  body["include_stop_str_in_output"] = true;
+  EXPECT_EQ(posted("/v1/completions", body)["choices"][0]["text"], text.substr(0, before + 1));
+  EXPECT_EQ(metric("vllm:request_success_total{model_name=\"tiny\",finished_reason=\"stop\"}"), 2);
+}
+
 TEST_F(ServerTest, ErrorsAreOpenAIs) {
   start();
   const auto error = [&](const httplib::Result& result, int status) {
