@@ -50,8 +50,8 @@ Json usage_json(const Response& response) {
   Json from = Json::object();
   for (const auto& [name, tokens] : response.cached.sources()) from[name] = tokens;
   return {{"prompt_tokens", response.prompt_tokens},
-          {"completion_tokens", response.tokens.size()},
-          {"total_tokens", response.prompt_tokens + response.tokens.size()},
+          {"completion_tokens", response.drawn()},
+          {"total_tokens", response.prompt_tokens + response.drawn()},
           {"prompt_tokens_details",
            {{"cached_tokens", response.cached.total()},
             {"computed_tokens", response.computed_tokens()},

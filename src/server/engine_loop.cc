@@ -175,7 +175,7 @@ void EngineLoop::count(const Running& request, const Response& response) {
   TenantServed& served = served_[request.tenant];
   ++served.requests;
   served.prompt_tokens += response.begun ? response.prompt_tokens : 0;
-  served.generated_tokens += response.tokens.size();
+  served.generated_tokens += response.drawn();
   served.cached.add(response.cached);
   served.queue_seconds += response.queue_seconds;
 }
@@ -186,7 +186,7 @@ void EngineLoop::deliver() {
     const Running& request = running_.at(response.id);
     const double inbox_s = request.taken_s - request.came_s;  // which the engine does not know of
     response.queue_seconds += inbox_s;
-    if (!response.tokens.empty()) response.ttft_seconds += inbox_s;
+    if (response.drawn() > 0) response.ttft_seconds += inbox_s;
     count(request, response);
   }
   if (!responses.empty() || clock_.now_s() - published_s_ >= kPublishEveryS) publish();

@@ -16,16 +16,16 @@ void RequestMetrics::finish(const Response& response, double seconds) {
   ++finished[static_cast<std::size_t>(response.stop)];
   lossy += response.lossy;
   prompt_tokens += response.begun ? response.prompt_tokens : 0;
-  generated_tokens += response.tokens.size();
+  generated_tokens += response.drawn();
   cached.add(response.cached);
   queue_seconds.observe(response.queue_seconds);
   total_seconds.observe(seconds);
   prompt_lengths.observe(response.prompt_tokens);
   if (response.begun) computed_lengths.observe(response.computed_tokens());
-  answer_lengths.observe(static_cast<double>(response.tokens.size()));
-  if (!response.tokens.empty()) ttft_seconds.observe(response.ttft_seconds);
+  answer_lengths.observe(static_cast<double>(response.drawn()));
+  if (response.drawn() > 0) ttft_seconds.observe(response.ttft_seconds);
   for (const float gap : response.gaps_seconds) gap_seconds.observe(gap);
-  if (response.tokens.size() > 1) tpot_seconds.observe(response.tpot_seconds);
+  if (response.drawn() > 1) tpot_seconds.observe(response.tpot_seconds);
 }
 
 }  // namespace shale

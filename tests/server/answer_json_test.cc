@@ -39,6 +39,20 @@ TEST(AnswerJson, SaysWhatWasUsedAndWhereFrom) {
   EXPECT_TRUE(details["compressed"].empty());
 }
 
+TEST(AnswerJson, CountsTheTokenThatEndedTheAnswer) {
+  Response response = answer();
+  response.end_token = 9;
+  EXPECT_EQ(usage_json(response)["completion_tokens"], 4);
+  EXPECT_EQ(usage_json(response)["total_tokens"], 44);
+  response.tokens.clear();
+  RequestMetrics metrics;
+  metrics.finish(response, 1);
+  EXPECT_EQ(metrics.generated_tokens, 1u);
+  EXPECT_EQ(metrics.answer_lengths.sum(), 1);
+  EXPECT_EQ(metrics.ttft_seconds.count(), 1u) << "it was waited for like any other";
+  EXPECT_EQ(metrics.tpot_seconds.count(), 0u);
+}
+
 TEST(AnswerJson, CountsNothingAsComputedThatNeverBegan) {
   Response response;
   response.prompt_tokens = 40;
