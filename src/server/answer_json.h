@@ -20,8 +20,8 @@ struct AnswerHead {
   std::int64_t created = 0;  // Unix time
 };
 
-// The tokens used, the one that ended the answer included; `prompt_tokens_details` says beside `cached_tokens` how many were computed, where the
-// others came from and whether any were lossy.
+// The tokens used, the one that ended the answer included; `prompt_tokens_details` says beside `cached_tokens` how many
+// were computed, where the others came from and whether any were lossy.
 Json usage_json(const Response& response);
 
 // The whole answer, for a response without an error.

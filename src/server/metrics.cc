@@ -23,7 +23,11 @@ void RequestMetrics::finish(const Response& response, double seconds) {
   prompt_lengths.observe(response.prompt_tokens);
   if (response.begun) computed_lengths.observe(response.computed_tokens());
   answer_lengths.observe(static_cast<double>(response.drawn()));
-  if (response.drawn() > 0) ttft_seconds.observe(response.ttft_seconds);
+  if (response.drawn() > 0) {
+    ttft_seconds.observe(response.ttft_seconds);
+    prefill_seconds.observe(response.ttft_seconds - response.queue_seconds);
+    decode_seconds.observe(response.tpot_seconds * static_cast<double>(response.drawn() - 1));
+  }
   for (const float gap : response.gaps_seconds) gap_seconds.observe(gap);
   if (response.drawn() > 1) tpot_seconds.observe(response.tpot_seconds);
 }

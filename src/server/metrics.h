@@ -57,6 +57,8 @@ struct RequestMetrics {
   Histogram ttft_seconds{kFirstTokenSeconds}, tpot_seconds{kTokenSeconds};
   Histogram gap_seconds{kTokenSeconds};  // of tpot_seconds each one that its mean is of
   Histogram queue_seconds{kRequestSeconds}, total_seconds{kRequestSeconds};
+  Histogram prefill_seconds{kRequestSeconds};  // from where it began to its first token
+  Histogram decode_seconds{kRequestSeconds};   // from there to its last
   Histogram prompt_lengths{kRequestTokens}, answer_lengths{kRequestTokens};
   Histogram computed_lengths{kRequestTokens};  // of a prompt, what no cache gave
 

@@ -92,10 +92,17 @@ void write_requests(Writer& to, const ServerMetrics& metrics) {
   to.histogram("vllm:e2e_request_latency_seconds", requests.total_seconds, "From submission to the end.");
   to.histogram("vllm:request_queue_time_seconds", requests.queue_seconds,
                "From submission to where a request began, or left.");
+  to.histogram("vllm:request_prefill_time_seconds", requests.prefill_seconds,
+               "From where a request began to its first token.");
+  to.histogram("vllm:request_decode_time_seconds", requests.decode_seconds,
+               "From a request's first token to its last.");
   to.histogram("vllm:request_prompt_tokens", requests.prompt_lengths, "Tokens of a request's prompt.");
   to.histogram("vllm:request_prefill_kv_computed_tokens", requests.computed_lengths,
                "Tokens of a request's prompt that were computed, those from a cache left out.");
   to.histogram("vllm:request_generation_tokens", requests.answer_lengths, "Tokens of a request's answer.");
+  // vLLM's is over the answers of a request, which has one here.
+  to.histogram("vllm:request_max_num_generation_tokens", requests.answer_lengths,
+               "Tokens of a request's longest answer.");
 }
 
 void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupancy) {

@@ -52,9 +52,8 @@ std::string text_line(const RequestEnd& end, double wall_s) {
       if (tokens > 0) line += fmt::format(", {} {}", source, tokens);
     }
     if (response->lossy) line += ", lossy";
-    line +=
-        fmt::format("; answer {}, first after {:.3f} s, then {:.3f} s each, {:.3f} s at most", response->drawn(),
-                    response->ttft_seconds, response->tpot_seconds, longest_gap(*response));
+    line += fmt::format("; answer {}, first after {:.3f} s, then {:.3f} s each, {:.3f} s at most", response->drawn(),
+                        response->ttft_seconds, response->tpot_seconds, longest_gap(*response));
   }
   return line + fmt::format("; {:.3f} s", end.seconds);
 }

@@ -169,6 +169,22 @@ TEST(Metrics, AreLinesThatPrometheusReads) {
   }
 }
 
+// Those that vLLM's own dashboard shows.
+TEST(Metrics, TellHowLongRequestsTookWhere) {
+  Response response = answer();
+  response.queue_seconds = 1;
+  response.ttft_seconds = 4;
+  response.tpot_seconds = 0.5;
+  ServerMetrics metrics;
+  metrics.requests.finish(response, 5);
+  const std::string text = metrics_text(metrics, "m");
+  for (const char* line : {"vllm:request_prefill_time_seconds_sum{model_name=\"m\"} 3\n",
+                           "vllm:request_decode_time_seconds_sum{model_name=\"m\"} 1\n",
+                           "vllm:request_max_num_generation_tokens_sum{model_name=\"m\"} 3\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+  }
+}
+
 TEST(Histogram, PutsBoundsIntoTheirOwnBucket) {
   static constexpr std::array kBounds = {1.0, 2.0};
   Histogram histogram(kBounds);
