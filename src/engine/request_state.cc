@@ -29,6 +29,7 @@ RequestState::RequestState(RequestId request_id, Request new_request, PagePool& 
     const bool whole = &span != &request.spans.back() || span.store;
     span_end.push_back(whole ? end - end % block_tokens : end);
   }
+  sampler.note_prompt(prompt);
   response.id = id;
   response.prompt_tokens = static_cast<std::uint32_t>(prompt.size());
 }

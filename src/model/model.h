@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/error.h"
@@ -158,19 +159,32 @@ struct SamplingOptions {
   float temperature = 0;    // 0: greedy
   std::uint32_t top_k = 0;  // 0: all
   float top_p = 1, min_p = 0;
+  // As vLLM defines them, before all else. `repetition`, above 0, divides the logits above 0 of tokens that the prompt
+  // has or that were drawn, and multiplies those below. Then a drawn token's logit loses `frequency` for each time, and
+  // `presence` once.
+  float repetition_penalty = 1, frequency_penalty = 0, presence_penalty = 0;
   std::uint64_t seed = 0;
+
+  bool penalizes() const { return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0; }
 };
 
 // Draws tokens. Deterministic for a seed. Not thread-safe.
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);
+  // Before the first token: what is asked. Each a token of the logits.
+  void note_prompt(std::span<const Token> prompt);
   Token sample(std::span<const float> logits);
 
  private:
+  std::span<const float> penalized(std::span<const float> logits);
+  Token draw(std::span<const float> logits);
+
   SamplingOptions options_;
   std::uint64_t state_[4];
   std::vector<std::pair<float, Token>> candidates_;
+  std::unordered_map<Token, std::uint32_t> times_drawn_;  // of those that are penalized; 0: the prompt alone has it
+  std::vector<float> penalized_;
 };
 
 }  // namespace shale

@@ -44,7 +44,29 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options) {
   for (std::uint64_t& word : state_) word = splitmix64(seed);
 }
 
+void Sampler::note_prompt(std::span<const Token> prompt) {
+  if (options_.repetition_penalty == 1) return;
+  for (const Token token : prompt) times_drawn_.try_emplace(token, 0);
+}
+
 Token Sampler::sample(std::span<const float> logits) {
+  if (!options_.penalizes()) return draw(logits);
+  const Token token = draw(penalized(logits));
+  ++times_drawn_[token];
+  return token;
+}
+
+std::span<const float> Sampler::penalized(std::span<const float> logits) {
+  penalized_.assign(logits.begin(), logits.end());
+  for (const auto& [token, times] : times_drawn_) {
+    float& logit = penalized_[static_cast<std::size_t>(token)];
+    logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
+    if (times > 0) logit -= options_.frequency_penalty * static_cast<float>(times) + options_.presence_penalty;
+  }
+  return penalized_;
+}
+
+Token Sampler::draw(std::span<const float> logits) {
   assert(!logits.empty());
   const auto best = std::ranges::max_element(logits);
   if (!(options_.temperature > 0)) return static_cast<Token>(best - logits.begin());

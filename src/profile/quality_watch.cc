@@ -117,15 +117,15 @@ void QualityWatch::note_request(const Request& request) {
   if (context.unlogged.size() > MetadataStore::kQuestionsMax) context.unlogged.erase(context.unlogged.begin());
 }
 
-// Answers to compare are greedy ones over a form that nobody named, whose worth was expected; over several, they are of
-// the one that is worth least.
+// Answers to compare are greedy ones, unpenalized, over a form that nobody named, whose worth was expected; over
+// several, they are of the one that is worth least.
 void QualityWatch::note_response(const Request& request, const Response& response) {
   const auto lossy = std::ranges::min_element(response.sources, {}, [](const SourceUsed& each) {
     return std::pair(each.quality.value_or(1), each.method.is_full());
   });
   const std::optional<double> expected = response.expected_quality();
   const bool comparable = !response.error && !response.tokens.empty() && request.sampling.temperature == 0 &&
-                          !request.policy.named() && !request.budget && expected;
+                          !request.sampling.penalizes() && !request.policy.named() && !request.budget && expected;
   if (!may_look_at(request) || !comparable) return;
   if (lossy == response.sources.end() || lossy->method.is_full()) return;
   std::vector<Token> prompt;

@@ -49,6 +49,17 @@ void read_stop_tokens(JsonFields& fields, std::vector<Token>& tokens) {
   tokens = field->get<std::vector<Token>>();
 }
 
+void read_sampling(JsonFields& fields, SamplingOptions& sampling) {
+  fields.number("temperature", sampling.temperature, 0, 100);
+  fields.number("top_p", sampling.top_p, 0, 1);
+  // -1 is vLLM's word for all.
+  if (const Json* k = fields.find("top_k"); !k || *k != -1) fields.whole("top_k", sampling.top_k, 0u, kTokensMax);
+  fields.number("min_p", sampling.min_p, 0, 1);
+  fields.number("frequency_penalty", sampling.frequency_penalty, -2, 2);
+  fields.number("presence_penalty", sampling.presence_penalty, -2, 2);
+  fields.number("repetition_penalty", sampling.repetition_penalty, 0.01, 100);
+}
+
 void read_stream_options(JsonFields& fields, AnswerRequest& request) {
   const Json* options = fields.find("stream_options");
   if (!options) return;
@@ -143,8 +154,6 @@ void refuse_unsupported(JsonFields& fields, bool chat) {
   fields.refuse("best_of", 1, "must be 1: this server gives one answer a request");
   fields.refuse("echo", false, "is not supported: the answer does not repeat the prompt");
   fields.refuse("suffix", "", "is not supported: there is no infilling");
-  fields.refuse("frequency_penalty", 0, "is not supported: it must be 0");
-  fields.refuse("presence_penalty", 0, "is not supported: it must be 0");
   fields.refuse("logit_bias", Json::object(), "is not supported");
   fields.refuse("logprobs", false, "is not supported");
   fields.refuse("top_logprobs", 0, "is not supported");
@@ -155,7 +164,6 @@ void refuse_unsupported(JsonFields& fields, bool chat) {
   for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"}) {
     fields.refuse(name, nullptr, "is not supported: answers have no grammar");
   }
-  fields.refuse("repetition_penalty", 1, "is not supported: it must be 1");
   fields.refuse("use_beam_search", false, "is not supported");
   fields.refuse("min_tokens", 0, "is not supported: with `ignore_eos` an answer has `max_tokens`");
   fields.refuse("bad_words", Json::array(), "is not supported");
@@ -265,12 +273,7 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   fields.text("model", result.model);
   fields.flag("stream", result.stream);
   read_stream_options(fields, result);
-  fields.number("temperature", request.sampling.temperature, 0, 100);
-  fields.number("top_p", request.sampling.top_p, 0, 1);
-  // -1 is vLLM's word for all.
-  if (const Json* k = fields.find("top_k"); !k || *k != -1)
-    fields.whole("top_k", request.sampling.top_k, 0u, kTokensMax);
-  fields.number("min_p", request.sampling.min_p, 0, 1);
+  read_sampling(fields, request.sampling);
   fields.whole("max_tokens", request.max_tokens, 1u, kTokensMax);
   fields.whole("max_completion_tokens", request.max_tokens, 1u, kTokensMax);
   read_seed(fields, result.seed);

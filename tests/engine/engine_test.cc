@@ -1,3 +1,5 @@
+#include <set>
+
 #include "engine/engine_fixture.h"
 
 namespace shale {
@@ -254,6 +256,17 @@ TEST_F(EngineTest, StreamsExactlyTheText) {
   const Response cut = engine_->run(std::move(stopped));
   EXPECT_EQ(cut.stop, StopReason::kStopString);
   EXPECT_EQ(cut.text, response.text.substr(0, response.text.find(response.text[2])));
+}
+
+TEST_F(EngineTest, PenaltiesKeepAnAnswerFromRepeatingItself) {
+  Request request = generate(3, 40, 60);
+  request.sampling.repetition_penalty = 100;
+  request.sampling.frequency_penalty = request.sampling.presence_penalty = 2;
+  const Response response = engine_->run(request);
+  ASSERT_EQ(response.tokens.size(), 60u);
+  const std::set<Token> different(response.tokens.begin(), response.tokens.end());
+  EXPECT_EQ(different.size(), 60u);
+  for (const Token token : request.spans[0].tokens) EXPECT_FALSE(different.contains(token));
 }
 
 // A token that ends the answer is drawn, and neither said nor stored, unless it is to be included; also one that ends a

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
 
 #include "model/model.h"
 
@@ -62,6 +64,54 @@ TEST(SamplerTest, MinPKeepsTokensNearTheBest) {
   const auto drawn = shares({.temperature = 1, .min_p = 0.5F, .seed = 5}, logits_of({0.5, 0.3, 0.2}));
   EXPECT_EQ(drawn.size(), 2);
   EXPECT_NEAR(drawn.at(0), 0.5 / 0.8, kTolerance);
+}
+
+// vLLM's apply_penalties, over the whole vocabulary at once.
+std::vector<float> penalized(const SamplingOptions& options, const std::vector<float>& logits,
+                             const std::vector<Token>& prompt, const std::vector<Token>& drawn) {
+  std::vector<double> result(logits.begin(), logits.end()), counts(logits.size());
+  std::vector<bool> in_prompt(logits.size());
+  for (const Token token : prompt) in_prompt[static_cast<std::size_t>(token)] = true;
+  for (const Token token : drawn) ++counts[static_cast<std::size_t>(token)];
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    const double repetition = in_prompt[i] || counts[i] > 0 ? options.repetition_penalty : 1.0;
+    result[i] *= result[i] > 0 ? 1 / repetition : repetition;
+    result[i] -= options.frequency_penalty * counts[i];
+    result[i] -= options.presence_penalty * (counts[i] > 0);
+  }
+  return {result.begin(), result.end()};
+}
+
+TEST(SamplerTest, PenalizesAsVllmDoes) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0.5F, 2);
+  std::vector<float> logits(50);
+  for (float& logit : logits) logit = normal(random);
+  const std::vector<Token> prompt = {0, 7, 7, 21, 49};
+  for (const float temperature : {0.0F, 1.0F}) {
+    for (const auto& [repetition, frequency, presence] : std::vector<std::array<float, 3>>{{1, 0, 0},
+                                                                                           {1.3F, 0, 0},
+                                                                                           {0.8F, 0, 0},
+                                                                                           {1, 0.7F, 0},
+                                                                                           {1, 0, 1.5F},
+                                                                                           {1, -0.1F, -0.2F},
+                                                                                           {1.2F, 0.3F, 0.4F}}) {
+      const SamplingOptions plain{.temperature = temperature, .seed = 9};
+      SamplingOptions options = plain;
+      options.repetition_penalty = repetition;
+      options.frequency_penalty = frequency;
+      options.presence_penalty = presence;
+      Sampler sampler(options), naive(plain);
+      sampler.note_prompt(prompt);
+      std::vector<Token> drawn;
+      for (int i = 0; i < 200; ++i) {
+        const Token token = sampler.sample(logits);
+        ASSERT_EQ(token, naive.sample(penalized(options, logits, prompt, drawn)))
+            << i << ": " << repetition << " " << frequency << " " << presence;
+        drawn.push_back(token);
+      }
+    }
+  }
 }
 
 TEST(SamplerTest, ASeedDecidesEverything) {

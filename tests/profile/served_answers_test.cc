@@ -81,11 +81,12 @@ TEST_F(ServedAnswersTest, OfALaterTurnOfAChatAreOfThatTurn) {
 TEST_F(ServedAnswersTest, ThatCannotBeComparedAreNot) {
   QualityWatch watch(options_, *bench_.engine);
   for (int i = 0; i < 6; ++i) {
-    Request sampled = ask("why" + std::to_string(i)), salted = sampled, named = sampled;
+    Request sampled = ask("why" + std::to_string(i)), salted = sampled, named = sampled, penalized = sampled;
     sampled.sampling.temperature = 1;
     salted.policy.salt = "mine";
     named.policy.method = Method::parse("int8").value();
-    for (const Request& request : {sampled, salted, named}) {
+    penalized.sampling.presence_penalty = 1;  // not what the full cache says, either
+    for (const Request& request : {sampled, salted, named, penalized}) {
       watch.on_response(request, answered(context_, kSaidByNone));
     }
     Response unknown = answered(context_, kSaidByNone);

@@ -39,7 +39,8 @@ TEST(AnswerRequest, ReadsEveryField) {
       R"("model": "m", "stream": true, "stream_options": {"include_usage": true}, "temperature": 0.5, "top_p": 0.9,
          "top_k": 40, "min_p": 0.1, "max_completion_tokens": 20, "seed": -2, "stop": ["\n", "END"], "keep": 0.25,
          "stop_token_ids": [151643, 5], "include_stop_str_in_output": true,
-         "method": "snapkv+int8", "user": "somebody", "n": 1, "logprobs": null, "frequency_penalty": 0.0)");
+         "method": "snapkv+int8", "user": "somebody", "n": 1, "logprobs": null, "frequency_penalty": 0.5,
+         "presence_penalty": -1, "repetition_penalty": 1.25)");
   ASSERT_TRUE(request) << request.error().message;
   EXPECT_EQ(request->model, "m");
   EXPECT_TRUE(request->stream && request->include_usage);
@@ -48,6 +49,9 @@ TEST(AnswerRequest, ReadsEveryField) {
   EXPECT_FLOAT_EQ(engine.sampling.top_p, 0.9F);
   EXPECT_EQ(engine.sampling.top_k, 40u);
   EXPECT_FLOAT_EQ(engine.sampling.min_p, 0.1F);
+  EXPECT_FLOAT_EQ(engine.sampling.frequency_penalty, 0.5F);
+  EXPECT_FLOAT_EQ(engine.sampling.presence_penalty, -1);
+  EXPECT_FLOAT_EQ(engine.sampling.repetition_penalty, 1.25F);
   EXPECT_EQ(engine.max_tokens, 20u);
   EXPECT_EQ(engine.sampling.seed, ~std::uint64_t{1});
   EXPECT_THAT(engine.stop, ElementsAre("\n", "END"));
@@ -128,6 +132,7 @@ TEST(AnswerRequest, ReadsWhatAsksForNothingMore) {
          "stream_options": {"include_usage": false, "continuous_usage_stats": false})");
   ASSERT_TRUE(request) << request.error().message;
   EXPECT_EQ(request->request.sampling.top_k, 0u) << "all";
+  EXPECT_FALSE(request->request.sampling.penalizes());
 }
 
 // What is wrong, with the field's name.
@@ -156,14 +161,15 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("logprobs": true)", "logprobs"},
            {R"("tools": [{}])", "tools"},
            {R"("response_format": {"type": "json_object"})", "response_format"},
-           {R"("presence_penalty": 0.5)", "presence_penalty"},
+           {R"("presence_penalty": 2.5)", "presence_penalty"},
+           {R"("frequency_penalty": -2.5)", "frequency_penalty"},
            {R"("modalities": ["text", "audio"])", "modalities"},
            {R"("guided_json": {"type": "object"})", "guided_json"},
            {R"("guided_regex": "a+")", "guided_regex"},
            {R"("guided_choice": ["a", "b"])", "guided_choice"},
            {R"("guided_grammar": "a")", "guided_grammar"},
            {R"("structured_outputs": {"regex": "a+"})", "structured_outputs"},
-           {R"("repetition_penalty": 1.2)", "repetition_penalty"},
+           {R"("repetition_penalty": 0)", "repetition_penalty"},
            {R"("use_beam_search": true)", "use_beam_search"},
            {R"("min_tokens": 100)", "min_tokens"},
            {R"("stop_token_ids": 151643)", "stop_token_ids"},
