@@ -16,6 +16,7 @@
 #include "cache/cache.h"
 #include "core/clock.h"
 #include "engine/kv_budget.h"
+#include "model/logprobs.h"
 #include "model/model.h"
 #include "scheduling/schedulers.h"
 
@@ -30,6 +31,11 @@ struct PrefixSpan {
   std::vector<Token> tokens;
   bool store = false;
   std::string label;
+};
+
+struct DrawnToken {
+  Token token = 0;
+  std::optional<Logprobs> logprobs = {};  // where the request asks for them
 };
 
 struct Request {
@@ -49,6 +55,9 @@ struct Request {
   double tenant_weight = 1;   // above 0
   int priority = 0;           // within its tenant: higher goes first, and is preempted last
   bool ignore_end = false;    // the answer goes on past end-of-turn tokens, to max_tokens
+  std::optional<std::uint32_t> logprobs = {};  // `on_token` is told them, with so many of the likeliest tokens
+  // Called with each token that is drawn, the one that ends the answer included, before its text goes out.
+  std::function<void(DrawnToken)> on_token = {};
   // Called with each piece of text as soon as no stop string can begin in it.
   std::function<void(std::string_view piece)> on_text;
 };

@@ -227,6 +227,10 @@ void Engine::State::draw(RequestState& run, std::span<const float> logits) {
   run.share->charge(kAnswerTokenCharge);
   if (first) run.first_token_s = now_s;
   run.drawn.push_back(token);
+  if (run.request.on_token) {
+    const std::optional<std::uint32_t> top = run.request.logprobs;
+    run.request.on_token({token, top ? std::optional(logprobs_of(logits, token, *top)) : std::nullopt});
+  }
 
   std::optional<StopReason> stop = ends_with(run, token);
   if (stop && !(stop == StopReason::kStopToken && run.request.include_stop)) {

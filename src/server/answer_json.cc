@@ -73,14 +73,10 @@ Json answer_json(const AnswerHead& head, const Response& response) {
 }
 
 Json render_json(const AnswerHead& head, const AnswerRequest& request) {
-  Json tokens = Json::array();
-  for (const PrefixSpan& span : request.request.spans) {
-    for (const Token token : span.tokens) tokens.push_back(token);
-  }
   const SamplingOptions& sampling = request.request.sampling;
   Json rendered = {{"request_id", head.id},
                    {"model", head.model},
-                   {"token_ids", std::move(tokens)},
+                   {"token_ids", request.rendered()},
                    {"sampling_params",
                     {{"temperature", sampling.temperature},
                      {"top_p", sampling.top_p},
@@ -96,6 +92,7 @@ Json render_json(const AnswerHead& head, const AnswerRequest& request) {
                      {"ignore_eos", request.request.ignore_end}}},
                    {"stream", request.stream},
                    {"priority", -request.request.priority}};
+  if (request.request.logprobs) rendered["sampling_params"]["logprobs"] = *request.request.logprobs;
   if (request.seed) rendered["sampling_params"]["seed"] = *request.seed;
   if (!request.cache_salt.empty()) rendered["cache_salt"] = request.cache_salt;
   return request.endpoint == Endpoint::kCompletions ? Json::array({std::move(rendered)}) : rendered;

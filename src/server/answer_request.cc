@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kMessagesMax = 2048;  // as OpenAI has it; templates take a tenth of a millisecond for each
 constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024, kStopTokensMax = 256;
 constexpr std::size_t kSaltBytesMax = 1024;  // as vLLM has it
+constexpr std::uint32_t kLogprobsMax = 20;   // as vLLM has it where nothing else is configured
 constexpr int kPriorityMax = 1 << 20;
 constexpr std::uint32_t kTokensMax = std::uint32_t{1} << 24;
 
@@ -58,6 +59,22 @@ void read_sampling(JsonFields& fields, SamplingOptions& sampling) {
   fields.number("frequency_penalty", sampling.frequency_penalty, -2, 2);
   fields.number("presence_penalty", sampling.presence_penalty, -2, 2);
   fields.number("repetition_penalty", sampling.repetition_penalty, 0.01, 100);
+}
+
+void read_logprobs(JsonFields& fields, bool chat, std::optional<std::uint32_t>& logprobs) {
+  bool wanted = false;
+  std::uint32_t top = 0;
+  if (chat) {
+    fields.flag("logprobs", wanted);
+    fields.whole("top_logprobs", top, 0u, kLogprobsMax);
+    if (top > 0 && !wanted) return fields.fail("top_logprobs", "is beside `logprobs`: set it to true");
+  } else {
+    const Json* field = fields.find("logprobs");
+    wanted = field && *field != false;
+    if (wanted) fields.whole("logprobs", top, 0u, kLogprobsMax);
+    fields.refuse("top_logprobs", 0, "is for chats: `logprobs` says how many");
+  }
+  if (wanted) logprobs = top;
 }
 
 void read_stream_options(JsonFields& fields, AnswerRequest& request) {
@@ -155,8 +172,6 @@ void refuse_unsupported(JsonFields& fields, bool chat) {
   fields.refuse("echo", false, "is not supported: the answer does not repeat the prompt");
   fields.refuse("suffix", "", "is not supported: there is no infilling");
   fields.refuse("logit_bias", Json::object(), "is not supported");
-  fields.refuse("logprobs", false, "is not supported");
-  fields.refuse("top_logprobs", 0, "is not supported");
   fields.refuse("response_format", {{"type", "text"}}, "is not supported: answers are text");
   fields.refuse("tools", Json::array(), "is not supported: put descriptions of tools into the system message");
   fields.refuse("functions", Json::array(), "is not supported");
@@ -170,6 +185,7 @@ void refuse_unsupported(JsonFields& fields, bool chat) {
   fields.refuse("allowed_token_ids", nullptr, "is not supported");
   fields.refuse("skip_special_tokens", true, "is not supported: control tokens have no text");
   fields.refuse("prompt_logprobs", nullptr, "is not supported");
+  fields.refuse("return_tokens_as_token_ids", false, "is not supported: `return_token_ids` tells them");
   fields.refuse("logprob_token_ids", Json::array(), "is not supported");
   fields.refuse("return_prompt_text", false, "is not supported: `/render` gives the prompt's tokens");
   fields.refuse("return_token_offsets", false, "is not supported");
@@ -254,6 +270,12 @@ void read_prompt(JsonFields& fields, AnswerRequest& request) {
 
 }  // namespace
 
+std::vector<Token> AnswerRequest::rendered() const {
+  std::vector<Token> tokens;
+  for (const PrefixSpan& span : request.spans) tokens.insert(tokens.end(), span.tokens.begin(), span.tokens.end());
+  return tokens;
+}
+
 ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_view body,
                                               const AnswerDefaults& defaults) {
   auto object = parse_json(body);
@@ -287,6 +309,9 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   refuse_renamed(fields);
   read_budget(fields, request.policy, request.budget);
   fields.flag("ignore_eos", request.ignore_end);
+  read_logprobs(fields, chat, request.logprobs);
+  result.details.logprobs = request.logprobs.has_value();
+  fields.flag("return_token_ids", result.details.ids);
   refuse_unsupported(fields, chat);
   if (chat) {
     read_messages(fields, result.messages);

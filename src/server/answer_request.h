@@ -22,11 +22,19 @@ struct AnswerDefaults {
   std::optional<KvBudgetOptions> budget = {};  // not of requests that say `exact` or name a method
 };
 
+// What is told of an answer's tokens beside its text.
+struct TokenDetails {
+  bool ids = false;  // of the prompt's tokens as well
+  bool logprobs = false;
+  bool any() const { return ids || logprobs; }
+};
+
 struct AnswerRequest {
   Endpoint endpoint = Endpoint::kChat;
   std::string model;  // empty: any
   bool stream = false;
-  bool include_usage = false;         // in a chunk of its own at the end of a stream
+  bool include_usage = false;  // in a chunk of its own at the end of a stream
+  TokenDetails details;
   std::vector<ChatMessage> messages;  // of a chat
   std::string context;                // of a completion: text before the prompt that is stored as a span of its own
   std::string prompt;                 // of a completion
@@ -35,6 +43,8 @@ struct AnswerRequest {
   std::optional<std::int64_t> seed;   // where the client gave one, of the same bits as the request's
   std::string cache_salt;             // as the client gave it; empty: none
   std::string warning;                // for the client; empty: none
+
+  std::vector<Token> rendered() const;  // the prompt of the request's spans
 };
 
 // OpenAI's fields, and others (docs/guides/serving.md): of what may be lossy, of KV budgets, of sampling. Fields that

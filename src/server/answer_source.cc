@@ -52,7 +52,7 @@ std::optional<HttpSource::Part> AnswerSource::next() {
       return Part{with_id(json_response(error), head_.id), true};
     }
     if (stream_.on) return events(*part);
-    if (part->response) return Part{with_id(whole(*part->response), head_.id), true};
+    if (part->response) return Part{with_id(whole(*part), head_.id), true};
   }
   return std::nullopt;
 }
@@ -61,14 +61,17 @@ void AnswerSource::keep_tokens(const Response& response) {
   if (head_.endpoint == Endpoint::kChat) answer_tokens_.add(spoken(response), notes_.salt);
 }
 
-HttpResponse AnswerSource::whole(const Response& response) {
+HttpResponse AnswerSource::whole(const Channel::Part& part) {
+  const Response& response = *part.response;
   if (const auto error = error_of(response)) {
     log(error->status, to_string(response.stop), error->message, &response);
     return json_response(*error);
   }
   log(200, to_string(response.stop), {}, &response);
   keep_tokens(response);
-  HttpResponse answer = json_response(answer_json(head_, response));
+  Json json = answer_json(head_, response);
+  teller_.tell(json, part.tokens);
+  HttpResponse answer = json_response(json);
   add_warning(answer);
   return answer;
 }
@@ -83,8 +86,16 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
   }
   // Not with the head, which goes out before anything is computed: clients take the first event for the first token.
   const bool says = !part.text.empty() || part.response;
-  if (head_.endpoint == Endpoint::kChat && says && !std::exchange(role_sent_, true)) out += event(role_chunk(head_));
-  if (!part.text.empty()) out += event(text_chunk(head_, part.text));
+  if (head_.endpoint == Endpoint::kChat && says && !std::exchange(role_sent_, true)) {
+    Json role = role_chunk(head_);
+    teller_.tell_prompt(role);
+    out += event(role);
+  }
+  if (!part.text.empty() || !part.tokens.empty()) {
+    Json text = text_chunk(head_, part.text);
+    teller_.tell(text, part.tokens);
+    out += event(text);
+  }
   if (!part.response) return result;
   result.end = true;
   const Response& response = *part.response;

@@ -14,6 +14,7 @@
 #include "server/api_error.h"
 #include "server/engine_loop.h"
 #include "server/request_log.h"
+#include "server/token_teller.h"
 
 namespace shale {
 
@@ -38,10 +39,12 @@ class AnswerSource final : public HttpSource {
     bool on = false;
     bool include_usage = false;  // in an event of its own at the end
   };
-  AnswerSource(AnswerHead head, Stream stream, Answer answer, AnswerTokenCache& answer_tokens, AnswerNotes notes)
+  AnswerSource(AnswerHead head, Stream stream, TokenTeller teller, Answer answer, AnswerTokenCache& answer_tokens,
+               AnswerNotes notes)
       : head_(std::move(head)),
         stream_(stream),
         notes_(std::move(notes)),
+        teller_(std::move(teller)),
         answer_(std::move(answer)),
         answer_tokens_(answer_tokens) {}
   ~AnswerSource() override;
@@ -49,7 +52,7 @@ class AnswerSource final : public HttpSource {
   std::optional<Part> next() override;
 
  private:
-  HttpResponse whole(const Response& response);
+  HttpResponse whole(const Channel::Part& part);
   Part events(const Channel::Part& part);
   void keep_tokens(const Response& response);
   void add_warning(HttpResponse& response) const;
@@ -60,6 +63,7 @@ class AnswerSource final : public HttpSource {
   const AnswerNotes notes_;
   const std::chrono::steady_clock::time_point begun_at_ = std::chrono::steady_clock::now();
   bool logged_ = false;
+  TokenTeller teller_;
   Answer answer_;
   AnswerTokenCache& answer_tokens_;
   bool begun_ = false, role_sent_ = false;

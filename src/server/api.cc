@@ -175,10 +175,13 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   if (route.render) return with_id(json_response(render_json(head, *request)), head.id);
   notes.warning = std::move(request->warning);
   notes.salt = request->request.policy.salt;
-  auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake), std::move(place));
+  const TokenDetails& details = request->details;
+  TokenTeller teller(route.endpoint, details, details.ids ? request->rendered() : std::vector<Token>(), tokenizer_);
+  auto submitted =
+      loop_.submit(std::move(request->request), request->stream, std::move(wake), std::move(place), details.any());
   if (!submitted) return refused(shale::refusal(submitted.error()), asked);
   return std::make_unique<AnswerSource>(std::move(head), AnswerSource::Stream{request->stream, request->include_usage},
-                                        std::move(*submitted), answer_tokens_, std::move(notes));
+                                        std::move(teller), std::move(*submitted), answer_tokens_, std::move(notes));
 }
 
 HttpResponse Api::refused(const ApiError& error, const Asked& asked) const {

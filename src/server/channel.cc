@@ -12,10 +12,17 @@ void Channel::begin(Status taken) {
   tell();
 }
 
+void Channel::add(DrawnToken token) {
+  const std::lock_guard lock(mutex_);
+  if (abandoned_) return;
+  token_bytes_ += sizeof token + (token.logprobs ? token.logprobs->top.size() * sizeof token.logprobs->top[0] : 0);
+  tokens_.push_back(std::move(token));
+}
+
 bool Channel::push(std::string_view piece) {
   {
     const std::lock_guard lock(mutex_);
-    if (abandoned_ || text_.size() + piece.size() > text_bytes_max_) return false;
+    if (abandoned_ || text_.size() + piece.size() + token_bytes_ > text_bytes_max_) return false;
     text_ += piece;
   }
   tell();
@@ -41,7 +48,8 @@ std::optional<Channel::Part> Channel::next(std::chrono::milliseconds wait) {
   if (const auto taken = std::exchange(taken_, std::nullopt)) {
     return *taken ? Part() : Part{.refused = taken->error()};
   }
-  return Part{std::exchange(text_, {}), std::exchange(response_, std::nullopt)};
+  token_bytes_ = 0;
+  return Part{std::exchange(text_, {}), std::exchange(tokens_, {}), std::exchange(response_, std::nullopt)};
 }
 
 void Channel::abandon() {

@@ -1,5 +1,5 @@
 // The way of one answer from the thread that owns the engine to the one that serves its client: whether the engine
-// takes the request, text as it comes, then the response.
+// takes the request, text and tokens as they come, then the response.
 #pragma once
 
 #include <chrono>
@@ -10,13 +10,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/engine.h"
 
 namespace shale {
 
 // One writer, one reader, on any threads. Nothing blocks the writer: pieces that the reader has not taken yet are
-// joined, and more than `text_bytes_max` of them end the channel, for its reader is too slow.
+// joined, and more than `text_bytes_max` of them and of their tokens end the channel, for its reader is too slow.
 class Channel {
  public:
   // `on_news` is called by the writer after each of its calls, so that the reader need not wait in `next`.
@@ -25,6 +26,8 @@ class Channel {
 
   // Writer. First whether the request is taken: the rest follows only if it is.
   void begin(Status taken);
+  // A token, which goes along with the next piece or the response.
+  void add(DrawnToken token);
   // False: nobody wants it any more.
   bool push(std::string_view piece);
   void finish(Response response);
@@ -33,6 +36,7 @@ class Channel {
   // within `wait`. The first part says no more than that the request was taken; one with `refused` is the only one.
   struct Part {
     std::string text = {};
+    std::vector<DrawnToken> tokens = {};
     std::optional<Response> response = {};
     std::optional<Error> refused = {};
   };
@@ -49,6 +53,8 @@ class Channel {
   std::condition_variable came_;
   std::optional<Status> taken_;
   std::string text_;
+  std::vector<DrawnToken> tokens_;
+  std::size_t token_bytes_ = 0;
   std::optional<Response> response_;
   bool abandoned_ = false;
 };

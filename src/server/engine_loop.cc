@@ -44,7 +44,7 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const C
 EngineLoop::~EngineLoop() { stop(std::chrono::milliseconds(0)); }
 
 Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<void()> on_news,
-                                  std::shared_ptr<const void> place) {
+                                  std::shared_ptr<const void> place, bool tokens) {
   auto channel = std::make_shared<Channel>(options_.text_bytes_max, std::move(on_news));
   const std::lock_guard lock(mutex_);
   if (stopping_) return fail(ErrorCode::kCancelled, "the server is shutting down");
@@ -56,7 +56,7 @@ Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<
                 in_flight_);
   }
   ++in_flight_;
-  submissions_.push_back({std::move(request), streamed, channel, std::move(place), clock_.now_s()});
+  submissions_.push_back({std::move(request), streamed, tokens, channel, std::move(place), clock_.now_s()});
   news_.notify_one();
   return Answer(*this, std::move(channel));
 }
@@ -145,6 +145,9 @@ void EngineLoop::take(Submission submission) {
     submission.request.on_text = [this, channel = submission.channel](std::string_view piece) {
       if (!channel->push(piece)) cancel(channel);
     };
+  }
+  if (submission.tokens) {
+    submission.request.on_token = [channel = submission.channel](DrawnToken token) { channel->add(std::move(token)); };
   }
   Running running{submission.channel, submission.came_s, clock_.now_s(), submission.request.tenant, submission.place};
   if (watch_) running.asked = submission.request;

@@ -71,9 +71,9 @@ class EngineLoop {
   // Does not wait for the engine: whether it takes the request is the first part of the answer. kBusy when the queue is
   // full, kCancelled once the loop stops. `streamed`: text is passed on as it comes. `on_news`: called by the engine's
   // thread whenever the answer has a part. `place`: held as long as the engine has the request, which may be longer
-  // than its answer is.
+  // than its answer is. `tokens`: the answer's parts have them.
   Result<Answer> submit(Request request, bool streamed, std::function<void()> on_news = {},
-                        std::shared_ptr<const void> place = nullptr);
+                        std::shared_ptr<const void> place = nullptr, bool tokens = false);
   // In how many seconds a place in the queue should be free: by what requests took so far, 1 to 60.
   std::uint32_t retry_after_s() const;
   // At most a tenth of a second old while the engine runs, and never older than the last answer.
@@ -87,7 +87,7 @@ class EngineLoop {
   friend class Answer;
   struct Submission {
     Request request;
-    bool streamed = false;
+    bool streamed = false, tokens = false;
     std::shared_ptr<Channel> channel;
     std::shared_ptr<const void> place;
     double came_s = 0;

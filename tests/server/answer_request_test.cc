@@ -86,6 +86,21 @@ TEST(AnswerRequest, HasTheServersKvBudgetUnlessItSaysOtherwise) {
   EXPECT_EQ(completion(R"("prompt": "x", "priority": -3)")->request.priority, 3);  // the smaller first, as vLLM has it
 }
 
+TEST(AnswerRequest, ReadsWhatIsToldOfTokens) {
+  EXPECT_FALSE(chat("")->details.any());
+  EXPECT_FALSE(chat(R"("logprobs": false, "top_logprobs": 0)")->details.any());
+  EXPECT_EQ(chat(R"("logprobs": true)")->request.logprobs, 0u);
+  EXPECT_EQ(chat(R"("logprobs": true, "top_logprobs": 20)")->request.logprobs, 20u);
+  EXPECT_TRUE(chat(R"("logprobs": true)")->details.logprobs);
+  EXPECT_TRUE(chat(R"("return_token_ids": true)")->details.ids);
+  EXPECT_EQ(completion(R"("prompt": "x", "logprobs": 0)")->request.logprobs, 0u);
+  EXPECT_EQ(completion(R"("prompt": "x", "logprobs": 5)")->request.logprobs, 5u);
+  EXPECT_EQ(completion(R"("prompt": "x", "logprobs": false)")->request.logprobs, std::nullopt);
+  EXPECT_EQ(completion(R"("prompt": "x", "logprobs": true)").error().param, "logprobs");
+  EXPECT_EQ(completion(R"("prompt": "x", "logprobs": 21)").error().param, "logprobs");
+  EXPECT_EQ(completion(R"("prompt": "x", "logprobs": 2, "top_logprobs": 2)").error().param, "top_logprobs");
+}
+
 TEST(AnswerRequest, ReadsSaltsAsLongAsVllms) {
   const auto salted = [](std::size_t bytes) {
     return chat(fmt::format(R"("cache_salt": "{}")", std::string(bytes, 's')));
@@ -158,7 +173,10 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("stream": true, "stream_options": {"include_usage": 1})", "stream_options"},
            {R"("stream": true, "stream_options": {"continuous_usage_stats": true})", "stream_options"},
            {R"("n": 2)", "n"},
-           {R"("logprobs": true)", "logprobs"},
+           {R"("logprobs": 5)", "logprobs"},
+           {R"("top_logprobs": 5)", "top_logprobs"},
+           {R"("logprobs": true, "top_logprobs": 21)", "top_logprobs"},
+           {R"("return_tokens_as_token_ids": true)", "return_tokens_as_token_ids"},
            {R"("tools": [{}])", "tools"},
            {R"("response_format": {"type": "json_object"})", "response_format"},
            {R"("presence_penalty": 2.5)", "presence_penalty"},

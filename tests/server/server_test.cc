@@ -1,7 +1,6 @@
 // The server over real connections, as a client sees it.
 #include <gmock/gmock.h>
 
-#include "http/raw_client.h"
 #include "server/server_fixture.h"
 
 namespace shale {
@@ -55,26 +54,6 @@ TEST_F(ServerTest, StreamsWhatItWouldSayAtOnce) {
   EXPECT_EQ(events.back()["usage"]["completion_tokens"], 12);
 }
 
-// Whoever measures the time to the first token takes the first event for it.
-TEST_F(BusyServerTest, AChatsStreamBeginsAtOnceAndItsEventsWithWhatIsSaid) {
-  start();
-  std::vector<std::jthread> running;
-  for (int i = 0; i < 4; ++i) running.emplace_back([&] { post("/v1/chat/completions", endless()); });
-  ASSERT_TRUE(comes_to("vllm:num_requests_running{model_name=\"tiny\"}", 4));
-  testing::RawClient waiting(server_->port());
-  const std::string body = chat("And me?", {{"stream", true}}).dump();
-  waiting.send(
-      fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                  "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
-                  body.size(), body));
-  std::string came = waiting.receive_until("\r\n\r\n");
-  EXPECT_THAT(came, StartsWith("HTTP/1.1 200"));
-  ASSERT_TRUE(comes_to("vllm:num_requests_waiting{model_name=\"tiny\"}", 1));
-  came += waiting.receive(1ms);
-  EXPECT_THAT(came, Not(HasSubstr("data:")));
-  server_->stop(0ms);
-}
-
 TEST_F(ServerTest, CompletesTextWithAndWithoutAContext) {
   start();
   const Json body = {{"prompt", "Shale is"}, {"temperature", 0}, {"max_tokens", 8}};
@@ -110,22 +89,6 @@ TEST_F(ServerTest, AStopStringEndsTheAnswer) {
   const Json cut = posted("/v1/completions", body)["choices"][0];
   EXPECT_EQ(cut["text"], text.substr(0, static_cast<std::size_t>(letter - text.begin())));
   EXPECT_EQ(cut["finish_reason"], "stop");
-}
-
-TEST_F(ServerTest, AStopTokenEndsTheAnswer) {
-  start();
-  Json body = {{"prompt", "Shale"}, {"temperature", 5}, {"seed", 3}, {"max_tokens", 40}, {"ignore_eos", true}};
-  const std::string text = posted("/v1/completions", body)["choices"][0]["text"];
-  const auto letter = std::ranges::find_if(text, [](char c) { return c > ' ' && c <= '~'; });
-  ASSERT_NE(letter, text.end()) << text;
-  const auto before = static_cast<std::size_t>(letter - text.begin());
-  body["stop_token_ids"] = tokenizer_.tokenize({&*letter, 1}, false);
-  const Json cut = posted("/v1/completions", body)["choices"][0];
-  EXPECT_EQ(cut["text"], text.substr(0, before));
-  EXPECT_EQ(cut["finish_reason"], "stop");
-  body["include_stop_str_in_output"] = true;
-  EXPECT_EQ(posted("/v1/completions", body)["choices"][0]["text"], text.substr(0, before + 1));
-  EXPECT_EQ(metric("vllm:request_success_total{model_name=\"tiny\",finished_reason=\"stop\"}"), 2);
 }
 
 TEST_F(ServerTest, ErrorsAreOpenAIs) {

@@ -87,6 +87,28 @@ def test_streams_what_it_says_at_once(client, model):
     assert parts[-1].usage.completion_tokens == whole.usage.completion_tokens
 
 
+def test_tells_log_probabilities(client, model):
+    asked = dict(model=model, messages=chat("Name a rock."), max_tokens=8, temperature=0, logprobs=True, top_logprobs=2)
+    whole = client.chat.completions.create(**asked)
+    told = whole.choices[0].logprobs.content
+    assert len(told) == whole.usage.completion_tokens
+    assert all(token.logprob == token.top_logprobs[0].logprob for token in told)
+    parts = [part.choices[0].logprobs for part in client.chat.completions.create(**asked, stream=True)]
+    assert [token.token for part in parts if part for token in part.content] == [token.token for token in told]
+    completion = client.completions.create(model=model, prompt="The capital of France is", max_tokens=4, temperature=0,
+                                           logprobs=2, extra_body={"return_token_ids": True}).choices[0]
+    assert "".join(completion.logprobs.tokens) == completion.text
+    assert len(completion.token_ids) == len(completion.logprobs.token_logprobs) == 4
+
+
+def test_penalties_keep_an_answer_from_repeating_itself(client, model):
+    asked = dict(model=model, prompt="one two three one two three one two", max_tokens=24, temperature=0,
+                 extra_body={"return_token_ids": True, "ignore_eos": True})
+    plain = client.completions.create(**asked).choices[0].token_ids
+    penalised = client.completions.create(**asked, frequency_penalty=2, presence_penalty=2).choices[0].token_ids
+    assert len(set(penalised)) > len(set(plain))
+
+
 def test_the_next_turn_finds_the_last(client, model):
     messages = chat("Name a stone.")
     first = client.chat.completions.create(model=model, messages=messages, max_tokens=16, temperature=1, seed=5)
