@@ -126,7 +126,7 @@ Result<RatePlanner> RatePlanner::make(const RankedContext& context, const ViewPa
   planner.budget_ = budget;
   const PageShape& shape = planner.shape_;
   const std::size_t heads = shape.pages_per_block(), layer_size = std::size_t{shape.kv_heads} * planner.tokens_;
-  const std::vector<std::uint32_t> layers = ranked_layers(shape.layers, context.windows);
+  const std::vector<std::uint32_t> layers = ranked_layers(shape.layers, context.model.windows);
   std::vector<std::uint8_t> ranked(layers.size() * layer_size, kKeepGrid.size() - 1);
   const ModelScores scores{static_cast<std::uint32_t>(layers.size()), shape.kv_heads, planner.tokens_, context.scores};
   for (std::uint32_t s = 0; s + 1 < kKeepGrid.size(); ++s) {
@@ -176,7 +176,7 @@ HeadDistortion RatePlanner::distortion_of(std::uint32_t head) const {
     const auto last = all.last(std::size_t{used} * d);
     queries.insert(queries.end(), last.begin(), last.end());
   }
-  return HeadDistortion({keys.data(), values.data(), tokens_, tokens_, d}, queries, context_.attention_scale);
+  return HeadDistortion({keys.data(), values.data(), tokens_, tokens_, d}, queries, context_.model.attention_scale);
 }
 
 // Tokens of each tier, ascending.

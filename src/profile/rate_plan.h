@@ -12,6 +12,7 @@
 #include "core/executor.h"
 #include "paging/sequence.h"
 #include "quantizers/distortion.h"
+#include "scoring/attention_statistics.h"
 #include "scoring/scorer.h"
 
 namespace shale {
@@ -24,9 +25,8 @@ struct RankedContext {
   std::span<const float> queries;  // [layers][query_heads][window][head_dim], of the last tokens
   std::uint32_t query_heads = 0, window = 0;
   std::uint32_t scorer_window = ScorerOptions().window;
-  const CachegenTables* tables = nullptr;       // of the model, for quantizers that need them
-  std::span<const std::uint32_t> windows = {};  // of the model's layers; those that have one are kept whole
-  float attention_scale = 0;                    // as in ModelTraits
+  const CachegenTables* tables = nullptr;  // of the model, for quantizers that need them
+  ModelTraits model;                       // layers that have a window are kept whole
 };
 
 // Quantizers by tier, those that are kept: indices into the list given, never finer than the tier before.

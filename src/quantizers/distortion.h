@@ -21,7 +21,7 @@ class HeadDistortion {
   // `queries` are [count][head_dim], of all query heads that share this KV head, at least one; all see every token.
   // Elements that are not finite count as zero. Logits are multiplied by `attention_scale`, the model's; 0:
   // 1/√head_dim. Rows and queries are copied.
-  HeadDistortion(const KvRows<const Half>& rows, std::span<const float> queries, float attention_scale = 0);
+  HeadDistortion(const KvRows<const Half>& rows, std::span<const float> queries, float attention_scale);
 
   // Predicted: the sum over the tokens of a ‖x‖², which bounds the squared output error ‖Σ a x‖² from above (Jensen),
   // to first order. x is v − o for a token left out; of one that is coded its value's error, and v − o times its

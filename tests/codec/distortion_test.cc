@@ -19,7 +19,7 @@ class Distortion : public ::testing::Test {
   std::vector<float> queries_ = random_head(3, kDim, 2).values;
   HeadMemory memory_{rows_, kTokens + 6};
   std::vector<std::uint32_t> all_ = std::vector<std::uint32_t>(kTokens);
-  HeadDistortion head_{memory_.const_rows(), queries_};
+  HeadDistortion head_{memory_.const_rows(), queries_, 0};
   std::unique_ptr<Quantizer> none_ = std::move(*make_quantizer("none"));
 };
 
@@ -80,7 +80,7 @@ TEST_F(Distortion, MeasuresWhatAttentionLoses) {
 TEST_F(Distortion, MultipliesByTheModelsScale) {
   const HeadDistortion scaled(memory_.const_rows(), queries_, 2 / std::sqrt(float{kDim}));
   for (float& query : queries_) query *= 2;
-  const HeadDistortion doubled(memory_.const_rows(), queries_);
+  const HeadDistortion doubled(memory_.const_rows(), queries_, 0);
   const auto some = std::span(all_).first(20);
   const auto int8 = make_quantizer("int8").value();
   const HeadDistortion::Coded coded{some, int8.get()};
@@ -111,9 +111,9 @@ TEST_F(Distortion, SurvivesWhatIsNotFinite) {
   rows_.key(3, 4) = std::numeric_limits<float>::quiet_NaN();
   rows_.value(5, 6) = std::numeric_limits<float>::infinity();
   const HeadMemory memory(rows_, kTokens);
-  const HeadDistortion head(memory.const_rows(), queries_);
+  const HeadDistortion head(memory.const_rows(), queries_, 0);
   EXPECT_NEAR(head.dropped(all_), 1, 1e-5);
-  const HeadDistortion one(HeadMemory(random_head(1, kDim, 3), 1).const_rows(), queries_);
+  const HeadDistortion one(HeadMemory(random_head(1, kDim, 3), 1).const_rows(), queries_, 0);
   const std::uint32_t first = 0;
   EXPECT_EQ(one.dropped({&first, 1}), 0) << "a single token is all there is to average";
 }

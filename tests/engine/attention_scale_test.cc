@@ -16,20 +16,13 @@
 namespace shale {
 namespace {
 
-constexpr std::uint32_t kLayers = 62, kFullLayer = 5, kTokens = 60;
+constexpr std::uint32_t kFullLayer = 5, kTokens = 60;
 
 class AttentionScaleTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto path = folder_.path() / "tiny.gguf";
-    testing::write_tiny_model({.architecture = "gemma3",
-                               .layers = kLayers,
-                               .query_heads = 2,
-                               .kv_heads = 1,
-                               .head_dim = 16,
-                               .embedding = 128,
-                               .feed_forward = 32},
-                              path);
+    testing::write_tiny_model(testing::model_of_another_scale(), path);
     runner_ = std::make_unique<testing::ModelRunner>(path);
   }
   Model& model() { return runner_->model(); }

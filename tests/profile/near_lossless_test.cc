@@ -101,6 +101,20 @@ TEST(NearLossless, WhatRequestsStoreIsMeasuredWhileNoPriorIsKnown) {
   EXPECT_FALSE(metadata_store.quality_for(run, Method::parse("knorm").value(), 0.75)) << "dropping tokens is no coding";
 }
 
+TEST(NearLossless, WhatRequestsStoreIsMeasuredAtTheModelsScale) {
+  testing::EngineBench bench;
+  bench.open_tiny(std::size_t{64} << 20, {}, testing::model_of_another_scale());
+  const std::string document = testing::sentences(600).substr(0, 576);  // whole blocks
+  const Hash128 run = ask_and_store(bench, document);
+  const auto known = bench.cache->metadata_store()->quality_for(run, Method::parse("int8").value(), 1);
+  ASSERT_TRUE(known);
+  const auto error_at = [&](float scale) {
+    return errors_of(bench, bench.tokenizer->tokenize(document, false), {"int8"}, scale)[0];
+  };
+  EXPECT_EQ(known->expected, 1 - error_at(bench.model->info().attention_scale));
+  EXPECT_NE(known->expected, 1 - error_at(0)) << "the usual one";
+}
+
 TEST(NearLossless, NothingIsMeasuredForPlannersThatDoNotAsk) {
   testing::EngineBench bench;
   CacheOptions options;

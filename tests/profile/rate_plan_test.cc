@@ -43,8 +43,7 @@ class RatePlanTest : public ::testing::Test {
                                 .queries = queries_,
                                 .query_heads = kQueryHeads,
                                 .window = kWindow,
-                                .windows = windows_,
-                                .attention_scale = attention_scale_};
+                                .model = {.windows = windows_, .attention_scale = attention_scale_}};
     return plan_rate(context, quantizers_, budgets, bytes, executor_);
   }
   // What storing what was planned takes, ranked by knorm.

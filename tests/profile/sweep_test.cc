@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "profile/context_signals.h"
 #include "support/engine_bench.h"
 
 namespace shale {
@@ -126,6 +127,30 @@ TEST_F(SweepTest, PredictsWithoutTheQuestions) {
   const auto unpredicted = sweep({configuration("kivi2")});
   ASSERT_TRUE(unpredicted);
   for (const SweepRow& row : unpredicted->rows) EXPECT_FALSE(row.predicted);
+}
+
+TEST_F(SweepTest, PredictsAtTheModelsScale) {
+  testing::EngineBench bench;
+  bench.open_tiny(std::size_t{64} << 20, {}, testing::model_of_another_scale());
+  SweepOptions options;
+  options.configurations = {configuration("kivi2")};
+  options.answer_tokens = 2;
+  options.predict = true;
+  const auto result = sweep_context(*bench.engine, text_, questions_, options);
+  ASSERT_TRUE(result) << result.error().message;
+  AskedContext context = ask(*bench.tokenizer, text_, {}).value();
+  ASSERT_TRUE(keep_whole_blocks(context, bench.cache->block_tokens()));
+  const ExactContext exact = exact_context(*bench.engine, context.tokens, {.last_queries = kSignalQueries}, {}).value();
+  const auto kivi2 = make_quantizer("kivi2").value();
+  const Kept all(bench.pool->shape().pages_per_block() * context.tokens.size(), true);
+  const auto error_at = [&](float scale) {
+    const SignalConfiguration configuration{all, kivi2.get()};
+    return context_signals(exact, exact.sequence.length(), {&configuration, 1}, scale, bench.model->executor())[0]
+        .error;
+  };
+  const double predicted = result->rows.at(0).predicted.value().error;
+  EXPECT_DOUBLE_EQ(predicted, error_at(bench.model->info().attention_scale));
+  EXPECT_NE(predicted, error_at(0)) << "the usual one";
 }
 
 TEST_F(SweepTest, LongContextsLoseTheirMiddle) {

@@ -50,9 +50,10 @@ struct EngineBench {
   }
 
   // A tiny model of random weights, on one thread, that reads bytes.
-  void open_tiny(std::size_t pool_bytes = std::size_t{64} << 20, CacheOptions options = {}) {
+  void open_tiny(std::size_t pool_bytes = std::size_t{64} << 20, CacheOptions options = {},
+                 const TinyModel& tiny = {.tied_head = false}) {
     const auto path = folder.path() / "tiny.gguf";
-    write_tiny_model({.tied_head = false}, path);
+    write_tiny_model(tiny, path);
     open(path, std::make_unique<ByteTokenizer>(), 1, pool_bytes, std::move(options));
   }
 };

@@ -67,6 +67,17 @@ struct TinyModel {
   std::uint32_t seed = 1;
 };
 
+// As the largest Gemma 3, its logits are not divided by the root of its head dimension, but by √(128 / 2).
+inline TinyModel model_of_another_scale() {
+  return {.architecture = "gemma3",
+          .layers = 62,
+          .query_heads = 2,
+          .kv_heads = 1,
+          .head_dim = 32,
+          .embedding = 128,
+          .feed_forward = 32};
+}
+
 // Random weights at the scale of trained ones, so that attention is neither flat nor one-hot. `change_metadata` has the
 // last word on the keys.
 inline void write_tiny_model(const TinyModel& tiny, const std::filesystem::path& path,

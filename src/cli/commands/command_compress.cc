@@ -147,7 +147,7 @@ Status run_compress(const CompressOptions& options) {
   SHALE_ASSIGN(const RatePlan plan,
                plan_rate({&seen.sequence, method.scorer, scores, observed.queries, observed.query_heads,
                           observed.window, options.serving.cache.scorers.window, serving->cache().options().tables,
-                          serving->cache().options().model.windows, serving->cache().options().model.attention_scale},
+                          serving->cache().options().model},
                          quantizers_of(method), budgets_of(method), budget, serving->model().executor()));
   if (options.output.json) {
     print_json(plan_json(plan, tokens, budget));
