@@ -8,6 +8,7 @@
 #include <complex>
 #include <limits>
 
+#include "model/architectures/architecture.h"
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
 #include "support/temporary_folder.h"
@@ -103,19 +104,19 @@ struct CaptureBench {
   std::unique_ptr<ModelRunner> runner_;
 };
 
-// One model of each pairing of rotated channels.
-class CaptureTest : public ::testing::TestWithParam<const char*>, protected CaptureBench {
+class CaptureTest : public ::testing::TestWithParam<const Architecture*>, protected CaptureBench {
  protected:
   void SetUp() override {
     const auto path = folder_.path() / "tiny.gguf";
-    testing::write_tiny_model({.architecture = GetParam()}, path);
+    testing::write_tiny_model({.architecture = std::string(GetParam()->name)}, path);
     runner_ = std::make_unique<ModelRunner>(path);
   }
 
   testing::TemporaryFolder folder_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Models, CaptureTest, ::testing::Values("gemma3", "llama", "qwen2"));
+INSTANTIATE_TEST_SUITE_P(Architectures, CaptureTest, ::testing::ValuesIn(architectures()),
+                         [](const auto& tested) { return std::string(tested.param->name); });
 
 TEST_P(CaptureTest, KeepsTheQueriesOfTheLastTokensAcrossSteps) {
   const auto tokens = random_tokens(50, 320, 2);

@@ -2,8 +2,10 @@
 // differ from each other; ours may differ from either no more than half as much again.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
+#include "model/architectures/architecture.h"
 #include "support/gguf_writer.h"
 #include "support/llama_reference.h"
 #include "support/model_runner.h"
@@ -147,6 +149,13 @@ const Case kCases[] = {
 
 INSTANTIATE_TEST_SUITE_P(Architectures, LogitsTest, ::testing::ValuesIn(kCases),
                          [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST(Logits, EveryArchitectureIsCompared) {
+  for (const Architecture* each : architectures()) {
+    EXPECT_TRUE(std::ranges::any_of(kCases, [&](const Case& tested) { return tested.tiny.architecture == each->name; }))
+        << each->name << " has no case here";
+  }
+}
 
 }  // namespace
 }  // namespace shale
