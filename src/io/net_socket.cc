@@ -81,22 +81,27 @@ NetSocket::Addresses NetSocket::look_up(const std::string& host, std::uint16_t p
     std::memcpy(&address.address, each->ai_addr, each->ai_addrlen);
   }
   freeaddrinfo(found);
-  std::ranges::reverse(addresses);
   return addresses;
 }
 
+NetSocket::NetSocket(const std::string& host, std::uint16_t port, const TlsContext* tls)
+    : host_(host), where_(fmt::format("{}:{}", host, port)), port_(port), tls_(tls) {}
+
 Result<NetSocket> NetSocket::connect(const std::string& host, std::uint16_t port, const TlsContext* tls) {
-  NetSocket made;
-  made.host_ = host;
-  made.port_ = port;
-  made.where_ = fmt::format("{}:{}", host, port);
-  made.tls_ = tls;
   if (is_address(host)) {
-    SHALE_ASSIGN(made.untried_, look_up(host, port, AI_NUMERICHOST));
-    SHALE_TRY(made.connect_to_next());
-  } else {
-    SHALE_TRY(made.look_up_beside());
+    SHALE_ASSIGN(auto addresses, look_up(host, port, AI_NUMERICHOST));
+    return connect(host, port, std::move(addresses), tls);
   }
+  NetSocket made(host, port, tls);
+  SHALE_TRY(made.look_up_beside());
+  return made;
+}
+
+Result<NetSocket> NetSocket::connect(const std::string& host, std::uint16_t port, std::vector<Address> addresses,
+                                     const TlsContext* tls) {
+  NetSocket made(host, port, tls);
+  made.untried_ = std::move(addresses);
+  SHALE_TRY(made.connect_to_next());
   return made;
 }
 
@@ -122,8 +127,8 @@ Status NetSocket::connect_to_next(bool or_keep) {
   int error = EHOSTUNREACH;
   FileDescriptor next;
   while (!untried_.empty() && !next) {
-    const Address to = untried_.back();
-    untried_.pop_back();
+    const Address to = untried_.front();
+    untried_.erase(untried_.begin());
     FileDescriptor fd(socket(to.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const auto* address = reinterpret_cast<const sockaddr*>(&to.address);
     const bool begun = fd && (::connect(fd.get(), address, to.length) == 0 || errno == EINPROGRESS);

@@ -38,9 +38,17 @@ inline bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || er
 // One thread at a time, in which SIGPIPE is blocked.
 class NetSocket {
  public:
+  struct Address {
+    sockaddr_storage address;
+    socklen_t length;
+  };
+
   // Begins to connect, to one address of the host after the other; with `tls`, the server must prove that it is `host`,
   // and `tls` outlives this. kIo.
   static Result<NetSocket> connect(const std::string& host, std::uint16_t port, const TlsContext* tls);
+  // The same of a host whose addresses are known.
+  static Result<NetSocket> connect(const std::string& host, std::uint16_t port, std::vector<Address> addresses,
+                                   const TlsContext* tls);
   NetSocket(NetSocket&&) noexcept;
   NetSocket& operator=(NetSocket&&) noexcept;
   ~NetSocket();
@@ -64,13 +72,9 @@ class NetSocket {
   struct Free {
     void operator()(SSL* ssl) const;
   };
-  struct Address {
-    sockaddr_storage address;
-    socklen_t length;
-  };
   using Addresses = Result<std::vector<Address>>;
 
-  NetSocket() = default;
+  NetSocket(const std::string& host, std::uint16_t port, const TlsContext* tls);
   static Addresses look_up(const std::string& host, std::uint16_t port, int flags);
   Status look_up_beside();
   Result<bool> connected();
@@ -83,11 +87,11 @@ class NetSocket {
   FileDescriptor fd_;
   std::unique_ptr<SSL, Free> ssl_;
   std::string host_, where_;
-  std::uint16_t port_ = 0;
-  const TlsContext* tls_ = nullptr;
+  std::uint16_t port_;
+  const TlsContext* tls_;
   std::future<Addresses> addresses_;  // while they are looked up
   FileDescriptor name_found_;         // likewise: a pipe whose other end is closed when they are known
-  std::vector<Address> untried_;      // the next one last
+  std::vector<Address> untried_;      // the next one first
   double began_s_ = 0;                // with the address that is tried
   bool connected_ = false;
   bool wants_write_ = false;

@@ -5,6 +5,11 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <array>
+#include <functional>
+#include <string>
+#include <utility>
+
 #include "support/eventually.h"
 #include "tiers/blobs.h"
 #include "tiers/redis/redis_client.h"
@@ -80,6 +85,52 @@ TEST_F(RedisLinkTest, ALossIsToldBeforeItsCallsAreAnswered) {
   EXPECT_EQ(lost_at_reply_, 1u);
 }
 
+// Whether nothing comes, or something and never the rest of it.
+TEST_F(RedisLinkTest, WhatHasReachedItsDeadlineIsGivenUpThen) {
+  for (const std::string answer : {"", "$100\r\nthe beginning"}) {
+    const ScriptedRedis server([&](const std::string&) { return answer; });
+    const auto link = link_to(server.port());
+    std::optional<Error> error;
+    const double deadline_s = clock_.now_s() + 10;
+    auto call = command({"GET", "key"}, deadline_s);
+    call->done = [&](const Result<RespValue>& reply) { error = reply.error(); };
+    link->send(std::move(call));
+    EXPECT_TRUE(eventually([&] { return step(*link), server.commands().size() == 2; })) << "the greeting, too";
+    EXPECT_EQ(link->overdue_s(), deadline_s);
+    clock_.advance(9.9);
+    step(*link);
+    EXPECT_FALSE(error);
+    clock_.advance(0.1);
+    step(*link);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code, ErrorCode::kIo);
+    EXPECT_THAT(error->message, ::testing::HasSubstr("was not done within"));
+  }
+}
+
+// Replies that a server has made and nobody takes count against its memory. How long they are is known of the first.
+TEST_F(RedisLinkTest, NoMoreThanEightMebibytesOfRepliesAreAskedForAhead) {
+  constexpr std::size_t kReplyBytes = 3 << 20;
+  std::atomic<int> blobs = 0;
+  const ScriptedRedis server([&](const std::string& command) -> std::string {
+    if (!command.starts_with("GET")) return "+OK\r\n";
+    if (blobs++ > 0) return "";  // not yet
+    return fmt::format("${}\r\n{}\r\n", kReplyBytes, std::string(kReplyBytes, 'x'));
+  });
+  const auto link = link_to(server.port());
+  std::vector<std::byte> into(kReplyBytes);
+  const auto ask = [&] {
+    auto call = command({"GET", "key"}, 1e9);
+    call->place = [&](std::size_t bytes) { return std::span(into).first(bytes); };
+    link->send(std::move(call));
+  };
+  ask();
+  EXPECT_TRUE(eventually([&] { return step(*link), replies_ == 1; }));
+  for (int i = 0; i < 8; ++i) ask();
+  EXPECT_TRUE(eventually([&] { return step(*link), blobs == 1 + 2; }));
+  EXPECT_FALSE(link->wants_write()) << "three would be nine";
+}
+
 TEST_F(RedisLinkTest, WhileTlsWaitsForTheServerThereIsNothingToWrite) {
   const ScriptedRedis silent([](const std::string&) { return ""; });
   access_.tls = TlsContext::make("").value();
@@ -87,6 +138,51 @@ TEST_F(RedisLinkTest, WhileTlsWaitsForTheServerThereIsNothingToWrite) {
   link->send(command({"PING"}, 1e9));
   EXPECT_TRUE(link->wants_write());
   EXPECT_TRUE(eventually([&] { return step(*link), !link->wants_write(); })) << "or it would be asked without end";
+}
+
+// The workers' calls are cancelled when they end. That of writes may send to the other until then.
+TEST(RedisClientTest, TheWorkerOfQuestionsEndsLast) {
+  const ScriptedRedis silent([](const std::string&) { return ""; });
+  const RealClock clock;
+  std::vector<std::string> ended;
+  {
+    RedisClient client({"127.0.0.1", silent.port()}, {.user = {}, .password = {}, .timeout_s = 1e9}, clock);
+    for (const auto& [lane, name] :
+         {std::pair(RedisClient::Lane::kQuestions, "questions"), std::pair(RedisClient::Lane::kWrites, "writes")}) {
+      client.send(lane,
+                  redis_call(std::array<std::string_view, 2>{"GET", "key"}, [&ended, name = name](const auto& reply) {
+                    EXPECT_EQ(code_of(reply), ErrorCode::kCancelled);
+                    ended.emplace_back(name);
+                  }));
+    }
+  }
+  EXPECT_THAT(ended, ::testing::ElementsAre("writes", "questions"));
+}
+
+// It is shown on a terminal: when it answers, when it refuses who connects, and when it lets wait and then says nothing
+// that makes sense.
+TEST(RedisClientTest, WhatTheServerSaysIsToldInOneShortLine) {
+  const RealClock clock;
+  const std::string said = " \x1b[2J" + std::string(50'000, 'x') + "\r\n";
+  const auto error_of = [&](const std::string& password, const ScriptedRedis::Answer& answer) {
+    const ScriptedRedis server(answer);
+    RedisClient client({"127.0.0.1", server.port()}, {.user = {}, .password = password}, clock);
+    const RedisClient::Command get{"GET", "key"};
+    return client.ask({&get, 1}).front().error().message;
+  };
+  const auto to_get = [](const std::function<std::string()>& answer) {
+    return [=](const std::string& command) { return command.starts_with("GET") ? answer() : "+OK\r\n"; };
+  };
+  bool loading = false;
+  const std::pair<std::string, std::string> errors[] = {
+      {"says: ERR ?[2Jxxx", error_of("", to_get([&] { return "-ERR" + said; }))},
+      {"refuses: ERR ?[2Jxxx", error_of("secret", [&](const std::string&) { return "-ERR" + said; })},
+      {"a server said: LOADING ?[2Jxxx",
+       error_of("", to_get([&] { return std::exchange(loading, true) ? "no reply\r\n" : "-LOADING" + said; }))}};
+  for (const auto& [expected, error] : errors) {
+    EXPECT_THAT(error, ::testing::HasSubstr(expected));
+    EXPECT_LT(error.size(), 1000u);
+  }
 }
 
 // Else what a killed writer left would be as young as the last look at it.

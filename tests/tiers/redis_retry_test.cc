@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
 #include <future>
 
+#include "support/eventually.h"
 #include "tiers/blobs.h"
 #include "tiers/redis/redis_blobs.h"
 #include "tiers/scripted_redis.h"
@@ -37,6 +40,27 @@ TEST(RedisRetryTest, TheHeadOfABlobStaysBehindItsPieces) {
     }
     EXPECT_THAT(writes, ::testing::ElementsAre("SET", "SET", "SET", "HSETNX", "SET", "SET", "SET", "HSETNX"));
   }
+}
+
+// After 50 and 100 ms: another 200 would end behind the deadline.
+TEST(RedisRetryTest, AServerThatGoesOnLoadingIsAskedWithinTheDeadlineAlone) {
+  const ScriptedRedis server([](const std::string&) { return "-LOADING Redis is loading the dataset in memory\r\n"; });
+  VirtualClock clock;
+  RedisClient client({"127.0.0.1", server.port()}, {.user = {}, .password = {}, .timeout_s = 1e9}, clock);
+  std::promise<Result<RespValue>> told;
+  auto reply = told.get_future();
+  auto call = redis_call(std::array<std::string_view, 2>{"GET", "key"},
+                         [&](Result<RespValue> result) { told.set_value(std::move(result)); });
+  call->deadline_s = clock.now_s() + 0.3;
+  client.send(RedisClient::Lane::kReads, std::move(call));
+  ASSERT_TRUE(eventually([&] {
+    clock.advance(0.01);
+    return reply.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  }));
+  const auto error = reply.get();
+  ASSERT_EQ(code_of(error), ErrorCode::kIo);
+  EXPECT_THAT(error.error().message, ::testing::HasSubstr("LOADING"));
+  EXPECT_LE(server.commands().size(), 3u);
 }
 
 }  // namespace
