@@ -203,5 +203,35 @@ TEST_F(StoreOutageTest, WhatCannotBeReadWhileTheIndexIsMadeAnewIsFoundOnceItCan)
   for (const auto& keys : chains) EXPECT_EQ(load_all(*store, keys), 16u);
 }
 
+// Whoever removes it cannot yet: its manifest is there, and can be read again.
+TEST_F(StoreOutageTest, WhatAnotherRemovesIsNotTakenForStoredOnceItCanBeRead) {
+  const auto keys = chain_of(1, 16);
+  ASSERT_TRUE(save_all(*open_disk(), keys));
+  fs::remove_all(folder_.path() / "store");
+  std::atomic<bool> unreadable = true;
+  VirtualClock virtual_clock;
+  const auto open_faulty = [&](Faults faults) {
+    StoreTier disk = disk_tier(folder_.path(), virtual_clock);
+    disk.tier = std::make_unique<FaultyTier>(std::move(disk.tier), std::move(faults), virtual_clock);
+    return Store::open(small_options(), tiers_of(std::move(disk)), virtual_clock).value();
+  };
+  const auto store = open_faulty({.fail_read = [&](std::uint64_t) { return unreadable.load(); }});
+  (void)store->check_integrity();  // looks after the folder: its snapshot says what could not be read
+  ASSERT_TRUE(fs::exists(folder_.path() / "store/snapshot"));
+  const auto other = open_faulty({.fail_remove = after(0)});
+  (void)other->check_integrity();
+  ASSERT_EQ(other->lookup(keys).blocks, 16u);
+  ASSERT_EQ(other->remove(keys), 16u);
+  ASSERT_TRUE(other->flush());
+  (void)store->check_integrity();
+  (void)store->take_events(100);
+  unreadable = false;
+  virtual_clock.advance(11);
+  (void)store->check_integrity();
+  EXPECT_EQ(store->lookup(keys).blocks, 0u);
+  EXPECT_TRUE(std::ranges::none_of(store->take_events(100),
+                                   [](const StoreEvent& event) { return event.kind == StoreEvent::Kind::kStored; }));
+}
+
 }  // namespace
 }  // namespace shale::testing
