@@ -46,6 +46,18 @@ bool is_loopback(std::string_view host) {
   return inet_pton(AF_INET6, text.c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
 }
 
+std::string network_of(const sockaddr& peer) {
+  if (peer.sa_family == AF_UNIX) return {};
+  char text[INET6_ADDRSTRLEN] = "";
+  if (peer.sa_family == AF_INET) {
+    return inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(peer).sin_addr, text, sizeof text);
+  }
+  in6_addr six = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+  if (IN6_IS_ADDR_V4MAPPED(&six)) return inet_ntop(AF_INET, six.s6_addr + 12, text, sizeof text);
+  std::fill_n(six.s6_addr + 8, 8, std::uint8_t{0});
+  return fmt::format("{}/64", inet_ntop(AF_INET6, &six, text, sizeof text));
+}
+
 std::optional<HttpFailure> refuse_foreign(const HttpRequest& request, std::span<const std::string> names) {
   constexpr std::string_view kAllow = "--allow-host lets others in";
   const std::string_view host = request.field("host");

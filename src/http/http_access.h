@@ -5,6 +5,8 @@
 // and in `Host`, and neither can be forged by a page.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +21,10 @@ namespace shale {
 std::optional<std::string> host_of(std::string_view authority);
 // "localhost", a name under it, or an address of the loopback interface.
 bool is_loopback(std::string_view host);
+
+// Whom connections are counted for, as people write it: an address, of IPv6 its network of 64 bits; empty for all of a
+// Unix socket.
+std::string network_of(const sockaddr& peer);
 
 // Whether a request's `Host`, and its `Origin` where it has one, name the loopback interface or one of `names`;
 // 403 otherwise.

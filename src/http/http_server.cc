@@ -18,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "http/http_access.h"
 #include "http/http_connection.h"
 #include "http/http_hub.h"
 #include "http/http_transport.h"
@@ -44,27 +45,6 @@ std::uint32_t affordable(std::uint32_t connections) {
   }
   const rlim_t left = files.rlim_cur > 2 * kOtherFiles ? files.rlim_cur - kOtherFiles : files.rlim_cur / 2;
   return static_cast<std::uint32_t>(std::min<rlim_t>(connections, left));
-}
-
-// Whom connections are counted for, as people write it: an address, of IPv6 its network's; empty for all of a Unix
-// socket.
-std::string address_of(const HttpSocket& socket) {
-  std::error_code error;
-  const SocketEndpoint remote = socket.remote_endpoint(error);
-  if (error || remote.protocol().family() == AF_UNIX) return {};
-  char text[INET6_ADDRSTRLEN] = "";
-  if (remote.protocol().family() == AF_INET) {
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(remote.data())->sin_addr, text, sizeof text);
-    return text;
-  }
-  in6_addr six = reinterpret_cast<const sockaddr_in6*>(remote.data())->sin6_addr;
-  if (IN6_IS_ADDR_V4MAPPED(&six)) {
-    inet_ntop(AF_INET, six.s6_addr + 12, text, sizeof text);
-    return text;
-  }
-  std::fill_n(six.s6_addr + 8, 8, std::uint8_t{0});
-  inet_ntop(AF_INET6, &six, text, sizeof text);
-  return fmt::format("{}/64", text);
 }
 
 Result<asio::ip::tcp::endpoint> resolve(asio::io_context& loop, const std::string& host, std::uint16_t port) {
@@ -155,7 +135,8 @@ void HttpServer::State::accepted(std::error_code error, HttpSocket socket) {
     });
     return;
   }
-  std::string address = address_of(socket);
+  const SocketEndpoint peer = socket.remote_endpoint(error);
+  std::string address = error ? std::string() : network_of(*peer.data());
   if (hub.admit(address)) {
     std::error_code ignored;  // a Unix socket has no such option
     socket.set_option(asio::ip::tcp::no_delay(true), ignored);

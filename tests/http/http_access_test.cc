@@ -1,5 +1,6 @@
 #include "http/http_access.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 
 namespace shale {
@@ -25,6 +26,24 @@ TEST(HttpAccess, KnowsTheLoopback) {
                            "128.0.0.1", "10.0.0.1", "0.0.0.0", "::2", "2130706433", "127.1", ""}) {
     EXPECT_FALSE(is_loopback(host)) << host;
   }
+}
+
+// One network of IPv6 has more addresses than there are connections for.
+TEST(HttpAccess, CountsConnectionsByAddressOrNetwork) {
+  const auto of_six = [](const char* text) {
+    sockaddr_in6 peer{};
+    peer.sin6_family = AF_INET6;
+    EXPECT_EQ(inet_pton(AF_INET6, text, &peer.sin6_addr), 1);
+    return network_of(reinterpret_cast<const sockaddr&>(peer));
+  };
+  EXPECT_EQ(of_six("2001:db8::1:2:3:4"), "2001:db8::/64");
+  EXPECT_EQ(of_six("2001:db8:0:7:1:2:3:4"), "2001:db8:0:7::/64");
+  EXPECT_EQ(of_six("::ffff:10.1.2.3"), "10.1.2.3") << "as a socket of both kinds says it";
+  sockaddr_in four{};
+  four.sin_family = AF_INET;
+  EXPECT_EQ(inet_pton(AF_INET, "10.1.2.3", &four.sin_addr), 1);
+  EXPECT_EQ(network_of(reinterpret_cast<const sockaddr&>(four)), "10.1.2.3");
+  EXPECT_EQ(network_of({.sa_family = AF_UNIX, .sa_data = {}}), "");
 }
 
 TEST(HttpAccess, RefusesForeignHostsAndOrigins) {
