@@ -180,6 +180,8 @@ TEST_F(BenchServeTest, PlacementGoesOnUnderTheSameOptionsAlone) {
   EXPECT_THAT(placement({}), HasSubstr("other options"));
   file("contexts.jsonl", text);
   EXPECT_THAT(placement({}), HasSubstr("--rate is missing"));
+  write_model(2);  // likewise
+  EXPECT_THAT(placement({}), HasSubstr("other options"));
 }
 
 // A server that has nothing to choose measures no prior.

@@ -102,15 +102,8 @@ class ShaleProgram : public ::testing::Test {
 class TinyProgram : public ShaleProgram {
  protected:
   TinyProgram() {
-    const auto model = home_.path() / "tiny.gguf";
-    write_tiny_model({.layers = 6,
-                      .embedding = 256,
-                      .feed_forward = 768,
-                      .vocabulary = kByteVocabulary,
-                      .context = 2048,
-                      .tied_head = false},
-                     model, [](gguf_context* metadata) { set_byte_vocabulary(metadata); });
-    environment_["SHALE_MODEL"] = model;
+    write_model(1);
+    environment_["SHALE_MODEL"] = model_file_;
     environment_["SHALE_WEIGHTS"] = "file";
     environment_["SHALE_THREADS"] = "1";
     environment_["SHALE_LOAD_ALWAYS"] = "true";  // a tiny model computes about as fast as a busy disk reads
@@ -118,6 +111,17 @@ class TinyProgram : public ShaleProgram {
     std::string text;
     for (int i = 0; i < 90; ++i) text += "Layer " + std::to_string(i) + " is shale. ";
     context_ = file("context.txt", text);
+  }
+
+  void write_model(std::uint32_t seed) const {
+    write_tiny_model({.layers = 6,
+                      .embedding = 256,
+                      .feed_forward = 768,
+                      .vocabulary = kByteVocabulary,
+                      .context = 2048,
+                      .tied_head = false,
+                      .seed = seed},
+                     model_file_, [](gguf_context* metadata) { set_byte_vocabulary(metadata); });
   }
 
   Words generate(Words more = {}) const {
@@ -142,6 +146,7 @@ class TinyProgram : public ShaleProgram {
     std::ofstream(path, std::ios::binary) << bytes;
   }
 
+  const std::filesystem::path model_file_ = home_.path() / "tiny.gguf";
   std::filesystem::path context_;
 };
 

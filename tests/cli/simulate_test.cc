@@ -312,6 +312,27 @@ TEST_F(SimulateCommand, WhatIsExpectedIsOfOtherQuestionsThanThoseAsked) {
   EXPECT_NE(by_alpha("records"), by_alpha("prose"));
 }
 
+TEST_F(SimulateCommand, WhatMovesCostAndHowLongBlocksAreChangesWhatIsKept) {
+  const auto simulated = [&](const Words& command, const Words& more) {
+    Words words = {"simulate"};
+    words.insert(words.end(), command.begin(), command.end());
+    words.insert(words.end(), {"--trace", branches_, "--json"});
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.object();
+  };
+  for (const Words& command : {Words{"tiers", "--planner", "shale", "--memory-size", "1GB"},
+                               Words{"fleet", "--engines", "1", "--router", "events", "--memory-size", "1GB"}}) {
+    EXPECT_NE(simulated(command, {"--move-cost", "0"})["tiers"], simulated(command, {})["tiers"]) << command[0];
+    EXPECT_EQ(simulated(command, {"--move-cost", "1"})["tiers"], simulated(command, {})["tiers"]) << command[0];
+  }
+  const Words hybrid = {"--policy", "hybrid", "--blocks", "10"};
+  const auto by_depth = simulated(hybrid, {"--hybrid-length", "depth"})["blocks_reused"];
+  EXPECT_NE(simulated(hybrid, {"--hybrid-length", "1"})["blocks_reused"], by_depth);
+  EXPECT_EQ(simulated(hybrid, {})["blocks_reused"], by_depth);
+}
+
 TEST_F(SimulateCommand, HardwareThatIsNoneIsRefusedByName) {
   const auto refused = [&](const std::string& text) {
     const Outcome outcome = run({"simulate", "tiers", "--trace", branches_, "--emulate", file("bad.json", text)});
