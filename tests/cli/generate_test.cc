@@ -2,8 +2,14 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string_view>
+
 #include "cli/shale_program.h"
 #include "runtime/model_registry.h"
+#include "support/eventually.h"
 
 namespace shale::testing {
 namespace {
@@ -202,8 +208,8 @@ TEST_F(GenerateTest, AFlippedByteCostsItsChunkAndNotTheAnswer) {
 TEST_F(GenerateTest, CtrlCStopsItAndLeavesTheFolderWhole) {
   ASSERT_EQ(run(generate()).status, 0);
   const pid_t pid = start({"generate", "--context", context_, "--prompt", "Go on and on.", "--max-tokens", "150"});
-  while (std::filesystem::file_size(home_.path() / "stdout") == 0) usleep(1000);  // it has begun to answer
-  kill(pid, SIGINT);
+  EXPECT_TRUE(eventually_beside_others([&] { return std::filesystem::file_size(home_.path() / "stdout") > 0; }));
+  kill(pid, SIGINT);  // it has begun to answer
   const Outcome outcome = finish(pid);
   EXPECT_EQ(outcome.status, 130) << outcome.err;
   const Outcome verified = run({"cache", "verify", "--json"});
@@ -212,16 +218,31 @@ TEST_F(GenerateTest, CtrlCStopsItAndLeavesTheFolderWhole) {
   EXPECT_GT(run(generate()).object()["cached_tokens"]["disk"], 0);
 }
 
+// Killed between an object's chunks and its manifest, which are written one behind the other.
 TEST_F(GenerateTest, AKilledProcessLeavesTheFolderWhole) {
-  for (const int milliseconds : {5, 20, 60, 120}) {
-    const auto text = file("new.txt", std::string(600, static_cast<char>('a' + milliseconds % 26)));
-    const pid_t pid = start({"generate", "--context", text, "--prompt", "x"});
-    usleep(static_cast<useconds_t>(milliseconds * 1000));
+  const auto slow = file("faults", "disk delay=0.3\n");
+  const auto stored = [this](std::string_view name) {
+    std::error_code error;
+    std::filesystem::recursive_directory_iterator at(kv(), error), end;
+    std::set<std::filesystem::path> files;
+    for (; !error && at != end; at.increment(error)) {
+      if (at->path().filename() == name) files.insert(at->path());
+    }
+    return files;
+  };
+  int rounds_while_writing = 0;
+  for (int round = 0; round < 4; ++round) {
+    const auto text = file("new.txt", std::string(600, static_cast<char>('a' + round)));
+    const auto chunks = stored("00000000"), manifests = stored("manifest");
+    const pid_t pid = start({"generate", "--context", text, "--prompt", "x", "--faults", slow});
+    EXPECT_TRUE(eventually_beside_others([&] { return !std::ranges::includes(chunks, stored("00000000")); }));
     kill(pid, SIGKILL);
-    finish(pid);
+    EXPECT_EQ(finish(pid).status, -SIGKILL);
+    rounds_while_writing += stored("manifest") == manifests ? 1 : 0;
     const Outcome verified = run({"cache", "verify"});
     EXPECT_EQ(verified.status, 0) << verified.out << verified.err;
   }
+  EXPECT_GT(rounds_while_writing, 0);
 }
 
 TEST_F(ChatTest, ATurnFindsTheTurnsBeforeIt) {
