@@ -46,6 +46,11 @@ class EngineLoopTest : public EngineTest {
 
   void start(const EngineLoopOptions& options = {}) { loop_ = std::make_unique<EngineLoop>(options, *engine_, clock_); }
 
+  // Requests that are refused when they are taken: between two of them lies a turn of the loop.
+  void take_turns(int turns) {
+    for (int turn = 0; turn <= turns; ++turn) EXPECT_TRUE(hear(loop_->submit(Request{}, false).value()).refused);
+  }
+
   // Every page can be had again once the loop has ended.
   void expect_pages_back() {
     loop_->stop(0ms);
@@ -138,22 +143,45 @@ TEST_F(BusyEngineLoopTest, APlaceIsHeldUntilTheEngineIsDone) {
 }
 
 TEST_F(BusyEngineLoopTest, WhoLeavesWhileItWaitsHasWaitedAndWasNotComputed) {
-  start();
+  VirtualClock& clock = virtual_clock_;
+  engine_ = std::make_unique<Engine>(engine_->options(), *model_, tokenizer_, *cache_, clock);
+  loop_ = std::make_unique<EngineLoop>(EngineLoopOptions{}, *engine_, clock);
   std::vector<Answer> running;
   for (std::uint32_t i = 0; i < 4; ++i) running.push_back(loop_->submit(endless(i), false).value());
   {
     Answer waiting = loop_->submit(endless(9), false).value();
     ASSERT_TRUE(waiting.next(10s));  // the engine has it
-    std::this_thread::sleep_for(100ms);
+    clock.advance(100);
   }
   const auto ended = [&] { return loop_->metrics().requests.total_seconds.count(); };
   ASSERT_TRUE(testing::eventually([&] { return ended() > 0; }));
   const RequestMetrics requests = loop_->metrics().requests;
   EXPECT_EQ(requests.finished[static_cast<int>(StopReason::kCancelled)], 1u);
-  EXPECT_GE(requests.queue_seconds.sum(), 0.1);
+  EXPECT_GE(requests.queue_seconds.sum(), 100);
   EXPECT_EQ(requests.prompt_lengths.count(), 1u);
   EXPECT_EQ(requests.computed_lengths.count(), 0u);
   EXPECT_EQ(requests.prompt_tokens, 0u);
+}
+
+// They are in no queue of the store yet.
+TEST_F(EngineLoopTest, SpansThatAreToBeRepeatedAreLeftToSave) {
+  cache_options_.planner = "fixed:global:kvzip@0.5";
+  open();
+  VirtualClock& clock = virtual_clock_;
+  loop_ = std::make_unique<EngineLoop>(EngineLoopOptions{}, *engine_, clock);
+  bool told = false;
+  Answer beside = loop_
+                      ->submit(generate(1, 24, 300), true,
+                               [&] {                // on the engine's thread
+                                 clock.advance(1);  // metrics are told of after every turn
+                                 if (engine_->spans_to_repeat().empty()) return;
+                                 told = told || loop_->metrics().store.saves_left > 0;
+                               })
+                      .value();
+  hear(loop_->submit(ask(7, 512, 1), false).value());
+  hear(std::move(beside));
+  EXPECT_TRUE(told);
+  loop_.reset();
 }
 
 // The engine's thread is kept where it tells the first client, as by a step.
@@ -264,7 +292,7 @@ TEST_F(EngineLoopTest, MeasuresNoMoreThanItsShareWhileRequestsCome) {
   const double first_piece_s = profile_seconds();
   for (int i = 0; i < 5; ++i) {
     hear(loop_->submit(ask(1, 200, 1), false).value());
-    std::this_thread::sleep_for(20ms);  // in which whatever is due would be done
+    take_turns(20);  // in which whatever is due would be done
   }
   EXPECT_EQ(profile_seconds(), first_piece_s);
   clock.advance(EngineLoopOptions{}.quiet_s + 1);

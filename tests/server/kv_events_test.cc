@@ -232,7 +232,7 @@ TEST_F(KvEventsTest, SubscribersHearWhatThePoolHoldsNow) {
   std::vector<Batch> batches;
   const std::vector<std::int32_t> prompt = rendered(chat("What is shale?"));
   posted("/v1/chat/completions", chat("What is shale?"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(comes([&] { return holds(replayed(0), prompt, "GPU"); }));
   posted("/v1/chat/completions", chat("And what is slate, that other stone, which is so much like it?"));
   const auto frames = subscriber.receive();
   ASSERT_EQ(frames.size(), 3u);
@@ -262,8 +262,15 @@ TEST_F(KvEventsTest, SaltsAreNobodysBusiness) {
   const Json ask = chat("What is shale?", {{"cache_salt", "mine"}});
   const std::vector<std::int32_t> prompt = rendered(ask);
   posted("/v1/chat/completions", ask);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  for (const char* medium : {"GPU", "CPU", "STORAGE"}) EXPECT_FALSE(holds(replayed(0), prompt, medium));
+  // What is stored behind it is told of.
+  Json other = chat("What is slate?");
+  other["messages"][0]["content"] = "Of all that there is you know metamorphic rocks alone, and say so.";
+  posted("/v1/chat/completions", other);
+  ASSERT_TRUE(comes([&] { return holds(replayed(0), system_part(rendered(other)), "STORAGE"); }));
+  for (const char* medium : {"GPU", "CPU", "STORAGE"}) {
+    EXPECT_FALSE(holds(replayed(0), prompt, medium));
+    EXPECT_FALSE(holds(replayed(0), system_part(prompt), medium));
+  }
 }
 
 TEST_F(KvEventsTest, WhatThePoolGivesUpIsTold) {
@@ -299,8 +306,9 @@ TEST_F(KvEventsTest, OlderConsumersGetArrays) {
 TEST_F(KvEventsTest, OnlySoMuchIsKeptToBeSentAgain) {
   serve({.buffer = 2});
   for (int i = 0; i < 4; ++i) {
-    posted("/v1/chat/completions", chat(std::string(100, static_cast<char>('a' + i))));
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    const Json ask = chat(std::string(100, static_cast<char>('a' + i)));
+    posted("/v1/chat/completions", ask);
+    EXPECT_TRUE(comes([&] { return !replayed(static_cast<std::uint64_t>(i)).empty(); })) << "a batch each, at least";
   }
   const std::vector<Batch> batches = replayed(0);
   ASSERT_EQ(batches.size(), 2u);
