@@ -15,8 +15,6 @@
 namespace shale::testing {
 namespace {
 
-constexpr double kPatienceS = 300;  // with what must come, and would never
-
 TEST_F(StorePlacementTest, WhatIsFullCompressesBeforeItDrops) {
   const auto store = open(tiers_of(memory_tier(clock_, kRoomForThree)), with_methods({"int8"}));
   save_chains(*store, 5);
@@ -138,52 +136,6 @@ TEST_F(StorePlacementTest, WhatIsAskedForAgainAndAgainGetsIn) {
   for (int asked = 4; asked <= 6; ++asked) ask();
   EXPECT_EQ(store->lookup(chain_number(3)).blocks, kBlocks);
   EXPECT_EQ(found(*store, 4), 3 * kBlocks);
-  expect_sound(*store);
-}
-
-// Each waits for the other's room, and both can be read all the while.
-TEST_F(StorePlacementTest, WhatChangesPlacesIsNeverNowhere) {
-  auto slow = disk_tier(folder_.path() / "disk", clock_, 250 << 10);
-  slow.tier = make_throttled_tier(std::move(slow.tier), parse_throttle("20MB/s,5ms").value(), clock_);
-  const auto store = open(tiers_of(memory_tier(clock_, 250 << 10), std::move(slow)));
-  save_chains(*store, 2);
-  ASSERT_EQ(found(*store, 2), 2 * kBlocks);
-  for (int round = 0; round < 4; ++round) {
-    const int below = store->lookup(chain_number(0)).tier == 1 ? 0 : 1;
-    for (int use = 0; use < 10 << round; ++use) store->touch(chain_number(below));
-    const double patience_s = clock_.now_s() + kPatienceS;
-    while (store->lookup(chain_number(below)).tier != 0 || store->lookup(chain_number(1 - below)).tier != 1) {
-      ASSERT_EQ(found(*store, 2), 2 * kBlocks) << "round " << round;
-      ASSERT_LT(clock_.now_s(), patience_s);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT_EQ(load_all(*store, chain_number(below)) + load_all(*store, chain_number(1 - below)), 2 * kBlocks);
-  }
-  ASSERT_TRUE(store->flush());
-  EXPECT_LE(store->stats().tiers[0].bytes, 250u << 10);
-  EXPECT_EQ(store->stats().dropped_extents, 0u);
-  expect_sound(*store);
-}
-
-// It would compete with them for the tier that it comes from.
-TEST_F(StorePlacementTest, WhatRisesWaitsForLoads) {
-  auto slow = disk_tier(folder_.path() / "disk", clock_);
-  slow.tier = make_throttled_tier(std::move(slow.tier), parse_throttle("20MB/s,5ms").value(), clock_);
-  const auto store = open(tiers_of(memory_tier(clock_, 250 << 10), std::move(slow)));
-  save_chains(*store, 2);
-  const int below = store->lookup(chain_number(0)).tier == 1 ? 0 : 1;
-  ASSERT_EQ(store->lookup(chain_number(1 - below)).tier, 0u);
-  Kv kv(kBlocks);
-  const auto load = store->load(chain_number(below), kv.view()).value();
-  store->remove(chain_number(1 - below));
-  std::this_thread::sleep_for(std::chrono::milliseconds(150));
-  EXPECT_EQ(store->lookup(chain_number(below)).tier, 1u) << "there is room above, and a load in flight";
-  ASSERT_TRUE(load->wait());
-  const double patience_s = clock_.now_s() + kPatienceS;
-  while (store->lookup(chain_number(below)).tier != 0) {
-    ASSERT_LT(clock_.now_s(), patience_s);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
   expect_sound(*store);
 }
 

@@ -184,14 +184,19 @@ TEST(StoreProcesses, WhatADeadStoreWasWritingKeepsItsRoom) {
     ASSERT_TRUE(dead->flush());
   }
   std::atomic<bool> failing = true;
-  auto tiers = tiers_of(disk_tier(folder.path(), clock, kCapacity));
+  VirtualClock virtual_clock;
+  auto tiers = tiers_of(disk_tier(folder.path(), virtual_clock, kCapacity));
   const Faults faults{.fail_read = [&](std::uint64_t) { return failing.load(); }};
-  tiers[0].tier = std::make_unique<FaultyTier>(std::move(tiers[0].tier), faults, clock);
+  tiers[0].tier = std::make_unique<FaultyTier>(std::move(tiers[0].tier), faults, virtual_clock);
   const Tier& disk = *tiers[0].tier;
-  const auto store = Store::open(small_options(), std::move(tiers), clock).value();
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it looks at it more than once
+  const auto store = Store::open(small_options(), std::move(tiers), virtual_clock).value();
+  for (int looks = 0; looks < 3; ++looks) {
+    virtual_clock.advance(11);
+    (void)store->check_integrity();  // looks at it
+  }
   EXPECT_EQ(disk.used_bytes(), writing.bytes) << "as long as nobody knows what is there";
   failing = false;
+  virtual_clock.advance(11);
   EXPECT_TRUE(eventually_beside_others([&] { return store->lookup(keys).blocks == 16; }));
   EXPECT_EQ(disk.used_bytes(), writing.bytes);
   const Status sound = store->check_integrity();
