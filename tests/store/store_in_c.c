@@ -70,7 +70,17 @@ static const char* refuse_what_is_wrong(shale_store* store, const shale_key* key
   return load ? "a refused load is there" : NULL;
 }
 
+// What is not there may be given back, too.
+static void free_nothing(void) {
+  shale_store_close(NULL);
+  shale_load_free(NULL);
+  shale_save_free(NULL);
+  shale_stats_free(NULL);
+  shale_events_free(NULL);
+}
+
 const char* store_in_c(const char* folder) {
+  free_nothing();
   int32_t tokens[kTokens];
   for (int t = 0; t < kTokens; ++t) tokens[t] = 100 + t;
   for (int i = 0; i < kElements; ++i) {

@@ -127,6 +127,30 @@ TEST_F(StoreRemoteTest, ARedisThatHangsAndDripsIsGivenUpInTime) {
   expect_all_as_before(*store, url, 500'000);
 }
 
+// Requests cost money there: no more than docs/guides/remote.md says.
+TEST_F(StoreRemoteTest, WhatIsUnknownIsAskedOfS3InFewLists) {
+  std::atomic<unsigned> lists = 0;
+  S3Server server;
+  auto tier = make_tier(server.url("kv"), clock_).value();
+  const VirtualClock time;  // of the store
+  const auto store =
+      Store::open(small_options(), tiers_of(StoreTier{.tier = std::move(tier), .shared = true}), time).value();
+  server.set_fault([&](const S3Asked& asked, S3Answer right) {
+    lists += asked.query.find("list-type") != std::string::npos;
+    return right;
+  });
+  const auto asked_for = [&](std::int32_t first, std::uint32_t blocks) {
+    const unsigned before = lists;
+    EXPECT_EQ(found(*store, chain_of(first, blocks)), 0u);
+    return lists - before;
+  };
+  constexpr std::uint32_t kChunkBlocks = kChunkTokens / kBlockTokens;
+  EXPECT_EQ(asked_for(1, 5000 * kChunkBlocks), 512u);
+  EXPECT_EQ(asked_for(1, 5000 * kChunkBlocks), 0u) << "within a second";
+  EXPECT_EQ(asked_for(1'000'000, 10 * kChunkBlocks), 10u) << "by chunk";
+  EXPECT_EQ(asked_for(2'000'000, 32), 32u) << "by block";
+}
+
 TEST_F(StoreRemoteTest, AnS3ThatAnswers503AndHangsIsGivenUpInTime) {
   S3Server server;
   const std::string url = server.url("kv", fmt::format("&timeout={}ms", kDeadlineS * 1000));
