@@ -6,7 +6,7 @@
 #include <ctime>
 #include <utility>
 
-#include "core/crc32c.h"
+#include "io/crc32c.h"
 #include "tiers/blob_files.h"
 #include "tiers/blob_frame.h"
 #include "tiers/s3/s3_read.h"
