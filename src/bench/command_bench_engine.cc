@@ -12,8 +12,8 @@
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
+#include "core/quantile.h"
 #include "core/user_folder.h"
-#include "microbench/memory_bandwidth.h"
 #include "runtime/model_registry.h"
 #include "runtime/serving.h"
 
@@ -93,8 +93,8 @@ struct Measured {
   std::pair<const PeerSetting*, double> best_peer(bool own_types) const {
     std::pair<const PeerSetting*, double> best = {nullptr, 0};
     for (const auto& [setting, speeds] : peers) {
-      if ((own_types || !setting.own_type) && bench::median(speeds) > best.second)
-        best = {&setting, bench::median(speeds)};
+      if ((own_types || !setting.own_type) && quantile(speeds, 0.5) > best.second)
+        best = {&setting, quantile(speeds, 0.5)};
     }
     return best;
   }
@@ -128,7 +128,7 @@ class EngineBench {
   }
 
   Json row(const Measured& measured, const Machine& machine) const {
-    const double ours = bench::median(measured.ours);
+    const double ours = quantile(measured.ours, 0.5);
     const auto [setting, theirs] = measured.best_peer(false);
     Json json = {{"test", name(measured.test.kind)},
                  {"tokens", measured.test.tokens},
@@ -145,8 +145,8 @@ class EngineBench {
       json["best_peer_model"] = best->model.filename().string();
     }
     if (halves_) {
-      json["fp16_tokens_per_second"] = bench::median(measured.halves);
-      json["ratio_to_fp16"] = ours / bench::median(measured.halves);
+      json["fp16_tokens_per_second"] = quantile(measured.halves, 0.5);
+      json["ratio_to_fp16"] = ours / quantile(measured.halves, 0.5);
     }
     json["beside"] = options_.beside;
     json["kv_cache_dtype"] = options_.model.kv_cache_dtype;

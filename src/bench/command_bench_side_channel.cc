@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <numeric>
 
 #include "bench/side_channel.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
+#include "core/quantile.h"
 #include "core/units.h"
 #include "report/output.h"
 
@@ -29,20 +29,13 @@ constexpr char kBenchSideChannelExamples[] =
     "  shale bench side-channel\n"
     "  shale bench side-channel --tries 1000 --seed 7 --json";
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
-
 double mean(const std::vector<double>& values) {
   return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 Json guesses_json(const SideChannelGuesses& guesses) {
   return {{"tries", guesses.ttft_s.size()},
-          {"ttft_seconds", median(guesses.ttft_s)},
+          {"ttft_seconds", quantile(guesses.ttft_s, 0.5)},
           {"cached_tokens", mean(guesses.cached_tokens)},
           {"found", guesses.found}};
 }
@@ -57,12 +50,13 @@ void print_side_channel(const std::vector<SideChannelRow>& rows) {
   fmt::print("{:<16}{:>7}{:>26}{:>8}{:>10}{:>28}{:>10}\n", "ATTACKER", "TRIES", "FIRST TOKEN, RIGHT/WRONG", "AUC", "P",
              "CACHED TOKENS, RIGHT/WRONG", "P");
   for (const SideChannelRow& row : rows) {
-    fmt::print(
-        "{:<16}{:>7}{:>26}{:>8.3f}{:>10.2g}{:>28}{:>10.2g}\n", row.attacker,
-        row.right.ttft_s.size() + row.wrong.ttft_s.size(),
-        fmt::format("{} / {}", format_duration(median(row.right.ttft_s)), format_duration(median(row.wrong.ttft_s))),
-        row.ttft().auc, row.ttft().p,
-        fmt::format("{:.1f} / {:.1f}", mean(row.right.cached_tokens), mean(row.wrong.cached_tokens)), row.cached().p);
+    fmt::print("{:<16}{:>7}{:>26}{:>8.3f}{:>10.2g}{:>28}{:>10.2g}\n", row.attacker,
+               row.right.ttft_s.size() + row.wrong.ttft_s.size(),
+               fmt::format("{} / {}", format_duration(quantile(row.right.ttft_s, 0.5)),
+                           format_duration(quantile(row.wrong.ttft_s, 0.5))),
+               row.ttft().auc, row.ttft().p,
+               fmt::format("{:.1f} / {:.1f}", mean(row.right.cached_tokens), mean(row.wrong.cached_tokens)),
+               row.cached().p);
   }
 }
 

@@ -10,7 +10,7 @@
 
 #include "bench/peers/llama_server.h"
 #include "core/interrupt.h"
-#include "microbench/memory_bandwidth.h"
+#include "core/quantile.h"
 
 namespace shale {
 namespace {
@@ -130,7 +130,7 @@ class FirstTokens {
                                        {"pool", "same slot"},
                                        {"memory", "restored slot"},
                                        {"disk", "restored slot"}}) {
-      rows.push_back({from, bench::median(seconds_.at(from)), theirs, peer(theirs)});
+      rows.push_back({from, quantile(seconds_.at(from), 0.5), theirs, peer(theirs)});
     }
     return rows;
   }
@@ -155,7 +155,7 @@ class FirstTokens {
   double peer(std::string_view what) const {
     double best = 0;
     for (const LlamaServer& server : servers_) {
-      const double seconds = bench::median(seconds_.at(name(what, server)));
+      const double seconds = quantile(seconds_.at(name(what, server)), 0.5);
       best = best == 0 ? seconds : std::min(best, seconds);
     }
     return best;

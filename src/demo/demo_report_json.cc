@@ -1,5 +1,5 @@
+#include "core/quantile.h"
 #include "demo/demo_report.h"
-#include "report/quantile.h"
 
 namespace shale {
 namespace {

@@ -5,10 +5,10 @@
 #include <cstdio>
 #include <string>
 
+#include "core/quantile.h"
 #include "core/units.h"
 #include "core/utf8.h"
 #include "demo/demo_report.h"
-#include "report/quantile.h"
 
 namespace shale {
 namespace {

@@ -12,6 +12,7 @@
 #include "codec/extent.h"
 #include "codec/views/sequence_view.h"
 #include "codec/views/view_copy.h"
+#include "core/quantile.h"
 #include "memory_bandwidth.h"
 #include "paging/sequence.h"
 #include "scoring/calibration.h"
@@ -249,8 +250,8 @@ class Bench {
       limits.push_back(seconds_of(limit));
       kernels.push_back(seconds_of(kernel));
     }
-    const double seconds = median(kernels);
-    rows_.push_back({std::move(row_name), bytes, seconds, bytes / seconds / (limit_bytes / median(limits))});
+    const double seconds = quantile(kernels, 0.5);
+    rows_.push_back({std::move(row_name), bytes, seconds, bytes / seconds / (limit_bytes / quantile(limits, 0.5))});
   }
 
   Scene& scene_;

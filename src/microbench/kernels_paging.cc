@@ -9,6 +9,7 @@
 #include <random>
 
 #include "attention/attention.h"
+#include "core/quantile.h"
 #include "memory_bandwidth.h"
 #include "paging/page_tokens.h"
 #include "paging/sequence.h"
@@ -170,15 +171,15 @@ void measure(const std::string& heads, const std::string& threads, PagingScene& 
     if (halves) key_reads.push_back(seconds_of([&] { scene.read_pages(executor, page_bytes / 2); }));
     attends.push_back(seconds_of([&] { scene.attend(executor); }));
   }
-  const double read = median(reads);
+  const double read = quantile(reads, 0.5);
   const auto add = [&](std::string_view kernel, double seconds, double part = 1) {
     rows.push_back(
         {fmt::format("{} {}, {}", kernel, heads, threads), part * scene.bytes(), seconds, part * read / seconds});
   };
   add("read", read);
-  add("read page by page", median(page_reads));
-  if (halves) add("read keys page by page", median(key_reads), 0.5);
-  add("decode attention", median(attends));
+  add("read page by page", quantile(page_reads, 0.5));
+  if (halves) add("read keys page by page", quantile(key_reads, 0.5), 0.5);
+  add("decode attention", quantile(attends, 0.5));
 }
 
 // A fork of a long sequence, and its end. No page is touched, so the pool is address space.
@@ -199,8 +200,9 @@ KernelRow fork_row(std::string_view name, std::size_t read_size) {
     }));
   }
   if (sum == 0) std::abort();  // it counted the forks' tokens
-  const double bytes = 2.0 * blocks * (sizeof(PoolBlockId) + sizeof(std::uint32_t)), fork = median(forks) / kForks;
-  return {std::string(name), bytes, fork, bytes / fork / (static_cast<double>(read_size) / median(reads))};
+  const double bytes = 2.0 * blocks * (sizeof(PoolBlockId) + sizeof(std::uint32_t)),
+               fork = quantile(forks, 0.5) / kForks;
+  return {std::string(name), bytes, fork, bytes / fork / (static_cast<double>(read_size) / quantile(reads, 0.5))};
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "memory_bandwidth.h"
 
-#include <algorithm>
 #include <chrono>
 
 #undef HWY_TARGET_INCLUDE
@@ -45,11 +44,6 @@ double seconds_of(const std::function<void()>& pass) {
   const auto start = std::chrono::steady_clock::now();
   pass();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return values[values.size() / 2];
 }
 
 }  // namespace shale::bench

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <vector>
 
 namespace shale::bench {
 
@@ -13,6 +12,5 @@ namespace shale::bench {
 std::uint64_t read_bytes(std::span<const std::byte> bytes);
 
 double seconds_of(const std::function<void()>& pass);
-double median(std::vector<double> values);
 
 }  // namespace shale::bench

@@ -131,7 +131,7 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   const double input = double{1} * load.sequences * load.prompt_tokens;
   result.tokens_per_second = (input + output) / seconds;
   result.decode_tokens_per_second = decoded == 0 ? 0 : static_cast<double>(decoded) / decode_s;
-  const Percentiles itl = percentiles_of(std::move(gaps));
+  const Percentiles itl = percentiles_of(gaps);
   result.itl_p50_seconds = itl.p50;
   result.itl_p99_seconds = itl.p99;
   result.pages_end = bench.pages_held();
@@ -182,7 +182,7 @@ Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, 
   }
   result.ttft_seconds = finished[0].ttft_seconds;
   result.joined_steps = joined.size();
-  const Percentiles itl = percentiles_of(std::move(alone)), joined_itl = percentiles_of(std::move(joined));
+  const Percentiles itl = percentiles_of(alone), joined_itl = percentiles_of(joined);
   result.itl_p50_seconds = itl.p50;
   result.itl_p99_seconds = itl.p99;
   result.joined_itl_p50_seconds = joined_itl.p50;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "codec/method.h"
+#include "core/quantile.h"
 #include "placement/placement.h"
 #include "placement/placement_state.h"
 
@@ -197,9 +198,7 @@ class Changes {
     row.moves = backend_.moves() - row_.moves;
     row.share_of_bound = (held - nothing) / (utility_bound(problem) - nothing);
     for (const double seconds : seconds_) row.mean_seconds += seconds / static_cast<double>(seconds_.size());
-    const auto p99 = seconds_.begin() + static_cast<std::ptrdiff_t>(seconds_.size() * 99 / 100);
-    std::ranges::nth_element(seconds_, p99);
-    row.p99_seconds = *p99;
+    row.p99_seconds = quantile(seconds_, 0.99);
     return row;
   }
 

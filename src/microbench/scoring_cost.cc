@@ -4,6 +4,7 @@
 #include <random>
 
 #include "core/clock.h"
+#include "core/quantile.h"
 #include "engine/chunk.h"
 #include "microbench/memory_bandwidth.h"
 #include "model/capture.h"
@@ -160,8 +161,8 @@ Result<ScoringCosts> measure_scoring(Model& model, const Tokenizer& tokenizer, s
     SHALE_TRY(measurement.repeat(repeated));
   }
 
-  ScoringCosts costs{.prefill_seconds = median(plain.prefill),
-                     .attention_seconds = median(plain.attention),
+  ScoringCosts costs{.prefill_seconds = quantile(plain.prefill, 0.5),
+                     .attention_seconds = quantile(plain.attention, 0.5),
                      .observing = {},
                      .scoring = {}};
   const auto add = [&](std::string_view name, double seconds, double attention_seconds) {
@@ -169,18 +170,18 @@ Result<ScoringCosts> measure_scoring(Model& model, const Tokenizer& tokenizer, s
         {std::string(name), seconds, seconds / costs.prefill_seconds, attention_seconds / costs.attention_seconds});
   };
   for (std::size_t i = 0; i < watched.size(); ++i) {
-    add(kObserved[i].name, median(watched[i].prefill) - costs.prefill_seconds,
-        median(watched[i].attention) - costs.attention_seconds);
+    add(kObserved[i].name, quantile(watched[i].prefill, 0.5) - costs.prefill_seconds,
+        quantile(watched[i].attention, 0.5) - costs.attention_seconds);
   }
-  add(kRepetition, median(repeated), median(repeated));
+  add(kRepetition, quantile(repeated, 0.5), quantile(repeated, 0.5));
   for (const std::string_view name : scorer_names()) {
     SHALE_ASSIGN(const auto scorer, make_scorer(name));
     if (scorer->needs().calibration) continue;
     std::vector<double> seconds;
     for (std::uint32_t round = 0; round < rounds; ++round) seconds.push_back(measurement.score(*scorer));
     const double observing = observing_seconds(scorer->needs(), costs.observing);
-    costs.scoring.push_back(
-        {std::string(name), observing, median(seconds), (observing + median(seconds)) / costs.prefill_seconds});
+    costs.scoring.push_back({std::string(name), observing, quantile(seconds, 0.5),
+                             (observing + quantile(seconds, 0.5)) / costs.prefill_seconds});
   }
   return costs;
 }

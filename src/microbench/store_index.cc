@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "microbench/memory_bandwidth.h"
+#include "core/quantile.h"
 #include "store/store.h"
 #include "tiers/tiers.h"
 
@@ -129,9 +129,8 @@ Status time_lookups(Store& store, const StoreIndexOptions& options, std::uint64_
     seconds.push_back(clock.now_s() - start_s);
     if (found != kChainBlocks) return fail(ErrorCode::kCorrupt, "{} of {} blocks are found", found, kChainBlocks);
   }
-  std::ranges::sort(seconds);
-  result.lookup_s = seconds[seconds.size() / 2];
-  result.lookup_p99_s = seconds[seconds.size() * 99 / 100];
+  result.lookup_s = quantile(seconds, 0.5);
+  result.lookup_p99_s = quantile(seconds, 0.99);
   return {};
 }
 

@@ -15,8 +15,8 @@
 
 #include "codec/extent.h"
 #include "core/half.h"
+#include "core/quantile.h"
 #include "microbench/fio.h"
-#include "microbench/memory_bandwidth.h"
 #include "store/store.h"
 #include "tiers/tiers.h"
 
@@ -244,7 +244,7 @@ class StoreIo {
   static double median_of(const std::vector<Timed>& rounds, const Value& value) {
     std::vector<double> values;
     for (const Timed& round : rounds) values.push_back(value(round));
-    return median(std::move(values));
+    return quantile(std::move(values), 0.5);
   }
 
   void report(bool disk, const std::string& method, unsigned threads, const std::vector<Timed>& rounds,

@@ -4,13 +4,13 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
 #include <utility>
 
 #include "core/aligned_buffer.h"
+#include "core/quantile.h"
 #include "io/file_calls.h"
 
 namespace shale::bench {
@@ -108,8 +108,7 @@ class Copier {
     for (double& one : each) {
       SHALE_ASSIGN(one, seconds(write, 1));
     }
-    std::ranges::nth_element(each, each.begin() + kLoneCopies / 2);
-    return each[kLoneCopies / 2];
+    return quantile(std::move(each), 0.5);
   }
 
  private:

@@ -10,8 +10,8 @@
 #include <random>
 #include <utility>
 
+#include "core/quantile.h"
 #include "microbench/fio.h"
-#include "microbench/memory_bandwidth.h"
 
 namespace shale::bench {
 namespace {
@@ -102,7 +102,7 @@ class TierIo {
       SHALE_TRY(finish(part, *start(part)));
       seconds.push_back(clock_.now_s() - start_s);
     }
-    return median(std::move(seconds));
+    return quantile(std::move(seconds), 0.5);
   }
 
   // Seconds of all, a window of them in flight.
@@ -160,8 +160,8 @@ std::vector<TierIoRow> medians(const std::vector<std::vector<TierIoRow>>& rounds
       bytes_per_s.push_back(round[i].bytes_per_s);
       latency_s.push_back(round[i].latency_s);
     }
-    rows[i].bytes_per_s = median(std::move(bytes_per_s));
-    rows[i].latency_s = median(std::move(latency_s));
+    rows[i].bytes_per_s = quantile(std::move(bytes_per_s), 0.5);
+    rows[i].latency_s = quantile(std::move(latency_s), 0.5);
   }
   return rows;
 }

@@ -299,7 +299,7 @@ FleetResult Fleet::result() {
   const auto requests = static_cast<double>(all.requests);
   all.quality = quality / requests;
   for (const double ttft : ttfts_) all.ttft_mean_s += ttft / requests;
-  all.ttft = percentiles_of(std::move(ttfts_));
+  all.ttft = percentiles_of(ttfts_);
   result.busiest_share /= requests;
   const double first_s = trace_.requests.front().arrival_s / options_.speed;
   result.duration_s = done_s_ - first_s;

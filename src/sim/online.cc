@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <queue>
 
+#include "core/quantile.h"
 #include "sim/serving.h"
 
 namespace shale {
@@ -34,18 +34,11 @@ WaitingTimes serve_online(Serving& serving, Scheduler& scheduler, const ServiceM
     free_s.pop();
     free_s.push(now_s + service_s);
   }
-  return {percentiles_of(std::move(waiting)), percentiles_of(std::move(ttft)),
-          done_s > 0 ? busy_s / (done_s * model.servers) : 0};
+  return {percentiles_of(waiting), percentiles_of(ttft), done_s > 0 ? busy_s / (done_s * model.servers) : 0};
 }
 
-Percentiles percentiles_of(std::vector<double> values) {
-  if (values.empty()) return {};
-  const auto rank = [&](double share) {
-    const auto nth = static_cast<std::ptrdiff_t>(std::ceil(share * static_cast<double>(values.size()))) - 1;
-    std::nth_element(values.begin(), values.begin() + nth, values.end());
-    return values[static_cast<std::size_t>(nth)];
-  };
-  return {rank(0.50), rank(0.90), rank(0.99)};
+Percentiles percentiles_of(const std::vector<double>& values) {
+  return {quantile(values, 0.5), quantile(values, 0.9), quantile(values, 0.99)};
 }
 
 }  // namespace shale

@@ -44,7 +44,7 @@ struct TimelinePoint {
 struct Percentiles {
   double p50 = 0, p90 = 0, p99 = 0;  // seconds; the smallest value that so many per cent do not exceed
 };
-Percentiles percentiles_of(std::vector<double> values);
+Percentiles percentiles_of(const std::vector<double>& values);
 
 // Waiting in an online run.
 struct WaitingTimes {

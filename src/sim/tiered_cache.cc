@@ -111,7 +111,7 @@ Result<TieredResult> simulate_tiers(const Trace& trace, const TieredOptions& opt
     for (const double ttft : times.ttfts) result.ttft_mean_s += ttft / requests;
   }
   result.busy = times.busy;
-  result.ttft = percentiles_of(std::move(times.ttfts));
+  result.ttft = percentiles_of(times.ttfts);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -5,21 +5,20 @@
 #include <limits>
 #include <numeric>
 
+#include "core/quantile.h"
+
 namespace shale {
 namespace {
 
 constexpr double kWindowsDefault = 24, kWindowsMax = 100'000;
 
-Spread spread_of(std::vector<double> numbers) {
+Spread spread_of(const std::vector<double>& numbers) {
   if (numbers.empty()) return {};
-  std::sort(numbers.begin(), numbers.end());
-  const auto count = static_cast<double>(numbers.size());
-  const auto quantile = [&](double share) { return numbers[static_cast<std::size_t>(std::ceil(share * count)) - 1]; };
-  return {.mean = std::accumulate(numbers.begin(), numbers.end(), 0.0) / count,
-          .p50 = quantile(0.5),
-          .p90 = quantile(0.9),
-          .p99 = quantile(0.99),
-          .max = numbers.back()};
+  return {.mean = std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size()),
+          .p50 = quantile(numbers, 0.5),
+          .p90 = quantile(numbers, 0.9),
+          .p99 = quantile(numbers, 0.99),
+          .max = std::ranges::max(numbers)};
 }
 
 void measure_lengths(const Trace& trace, TraceStatistics& out) {
@@ -32,8 +31,8 @@ void measure_lengths(const Trace& trace, TraceStatistics& out) {
     prompts.push_back(request.input_tokens);
     answers.push_back(request.output_tokens);
   }
-  out.prompt_tokens = spread_of(std::move(prompts));
-  out.answer_tokens = spread_of(std::move(answers));
+  out.prompt_tokens = spread_of(prompts);
+  out.answer_tokens = spread_of(answers);
 }
 
 void measure_arrivals(const Trace& trace, TraceStatistics& out) {
@@ -50,9 +49,8 @@ void measure_arrivals(const Trace& trace, TraceStatistics& out) {
     if (i > 0) gaps.push_back(requests[i].arrival_s - requests[i - 1].arrival_s);
   }
   const auto count = static_cast<double>(gaps.size());
-  const std::vector<double> all = gaps;
-  out.gap_s = spread_of(std::move(gaps));
-  for (const double gap : all) squares += (gap - out.gap_s.mean) * (gap - out.gap_s.mean);
+  out.gap_s = spread_of(gaps);
+  for (const double gap : gaps) squares += (gap - out.gap_s.mean) * (gap - out.gap_s.mean);
   if (out.gap_s.mean > 0) out.gap_variation = std::sqrt(squares / count) / out.gap_s.mean;
 }
 

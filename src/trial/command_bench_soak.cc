@@ -7,8 +7,8 @@
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "core/interrupt.h"
+#include "core/quantile.h"
 #include "core/units.h"
-#include "report/quantile.h"
 #include "trial/serve_trial.h"
 
 namespace shale {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "report/quantile.h"
+#include "core/quantile.h"
 #include "support/byte_tokenizer.h"
 #include "support/gguf_writer.h"
 #include "support/temporary_folder.h"

@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
+#include "core/quantile.h"
 #include "loadtest/serve/waiting_spans.h"
-#include "report/quantile.h"
 #include "trace/random.h"
 
 namespace shale {

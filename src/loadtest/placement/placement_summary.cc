@@ -6,9 +6,9 @@
 #include <ranges>
 #include <utility>
 
+#include "core/quantile.h"
 #include "loadtest/placement/placement_quality.h"
 #include "profile/metrics/text_metrics.h"
-#include "report/quantile.h"
 
 namespace shale {
 namespace {

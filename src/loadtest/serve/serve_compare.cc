@@ -4,8 +4,8 @@
 #include <iterator>
 #include <random>
 
+#include "core/quantile.h"
 #include "loadtest/serve/waiting_spans.h"
-#include "report/quantile.h"
 
 namespace shale {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "report/quantile.h"
+#include "core/quantile.h"
 
 namespace shale {
 

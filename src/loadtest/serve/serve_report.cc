@@ -7,10 +7,10 @@
 #include <functional>
 #include <iterator>
 
+#include "core/quantile.h"
 #include "core/units.h"
 #include "loadtest/serve/serve_compare.h"
 #include "report/html_page.h"
-#include "report/quantile.h"
 
 namespace shale {
 namespace {
