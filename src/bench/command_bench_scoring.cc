@@ -21,7 +21,8 @@ struct BenchScoringOptions {
 
 constexpr char kBenchScoringExamples[] =
     "Prefills that are watched for one thing and prefills that are not take turns; results are medians. A scorer's\n"
-    "cost is that of gathering what it reads and of scoring all layers.\n"
+    "cost is that of gathering what it reads and of scoring all layers without a sliding window; others are never\n"
+    "ranked.\n"
     "\n"
     "Examples:\n"
     "  shale bench scoring\n"
@@ -35,7 +36,8 @@ void print_scoring(const bench::ScoringCosts& costs) {
     fmt::print("{:<20}  {:>8.1f}ms  {:>11.1f}%  {:>13.1f}%\n", cost.observed, 1e3 * cost.seconds,
                100 * cost.prefill_share, 100 * cost.attention_share);
   }
-  fmt::print("\n{:<20}  {:>10}  {:>10}  {:>12}\n", "SCORER", "WATCHING", "SCORING", "OF PREFILL");
+  fmt::print("\n{} layers are ranked\n\n{:<20}  {:>10}  {:>10}  {:>12}\n", costs.layers, "SCORER", "WATCHING",
+             "SCORING", "OF PREFILL");
   for (const bench::ScoringCost& cost : costs.scoring) {
     fmt::print("{:<20}  {:>8.1f}ms  {:>8.1f}ms  {:>11.1f}%\n", cost.scorer, 1e3 * cost.observing_seconds,
                1e3 * cost.seconds, 100 * cost.prefill_share);
@@ -46,6 +48,7 @@ void print_rows(const bench::ScoringCosts& costs, std::uint32_t tokens, Model& m
   const auto row = [&](std::string_view test, Json fields) {
     fields["test"] = test;
     fields["tokens"] = tokens;
+    fields["layers"] = costs.layers;
     fields["prefill_seconds"] = costs.prefill_seconds;
     fields["attention_seconds"] = costs.attention_seconds;
     fields["threads"] = model.executor().threads();

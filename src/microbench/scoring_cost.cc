@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "codec/ranking.h"
 #include "core/clock.h"
 #include "core/quantile.h"
 #include "engine/chunk.h"
@@ -37,7 +38,11 @@ struct Times {
 class Measurement {
  public:
   Measurement(Model& model, const Tokenizer& tokenizer, PagePool& pool, std::uint32_t tokens)
-      : model_(model), tokenizer_(tokenizer), pool_(pool), sequence_(pool) {
+      : model_(model),
+        tokenizer_(tokenizer),
+        pool_(pool),
+        sequence_(pool),
+        layers_(ranked_layers(model.info().layers, model.info().windows)) {
     std::mt19937 random(1);
     tokens_.resize(tokens);
     for (Token& token : tokens_) token = static_cast<Token>(random() % model.info().vocabulary);
@@ -69,12 +74,14 @@ class Measurement {
     return {};
   }
 
+  std::uint32_t layers() const { return static_cast<std::uint32_t>(layers_.size()); }
+
   double score(const Scorer& scorer) {
     const ModelInfo& info = model_.info();
-    std::vector<std::vector<float>> scores(info.layers, std::vector<float>(info.kv_heads * tokens_.size()));
+    std::vector<std::vector<float>> scores(layers_.size(), std::vector<float>(info.kv_heads * tokens_.size()));
     return seconds_of([&] {
-      model_.executor().parallel_for(info.layers, [&](std::size_t i) {
-        const auto layer = static_cast<std::uint32_t>(i);
+      model_.executor().parallel_for(layers_.size(), [&](std::size_t i) {
+        const std::uint32_t layer = layers_[i];
         std::vector<LayerKv<Half>::Page> pages;
         for (std::uint32_t head = 0; head < info.kv_heads; ++head) {
           for (const PageSlot slot : sequence_.table(layer, head).pages) {
@@ -90,7 +97,6 @@ class Measurement {
         kv.layer = layer;
         kv.pages = pages;
         kv.rope = info.ropes[layer];
-        kv.sliding_window = info.windows[layer];
         seen_.hand_over(layer, kv);
         scorer.score(kv, scores[i]);
       });
@@ -113,6 +119,7 @@ class Measurement {
   const Tokenizer& tokenizer_;
   PagePool& pool_;
   Sequence sequence_;
+  std::vector<std::uint32_t> layers_;  // that are ranked
   std::vector<Token> tokens_;
   AttentionStatistics seen_;
 };
@@ -161,7 +168,8 @@ Result<ScoringCosts> measure_scoring(Model& model, const Tokenizer& tokenizer, s
     SHALE_TRY(measurement.repeat(repeated));
   }
 
-  ScoringCosts costs{.prefill_seconds = quantile(plain.prefill, 0.5),
+  ScoringCosts costs{.layers = measurement.layers(),
+                     .prefill_seconds = quantile(plain.prefill, 0.5),
                      .attention_seconds = quantile(plain.attention, 0.5),
                      .observing = {},
                      .scoring = {}};

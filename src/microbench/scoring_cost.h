@@ -18,7 +18,7 @@ struct ObservingCost {
   double attention_share = 0;  // of the time that the plain prefill's attention takes
 };
 
-// One scorer over all layers, after what it reads was gathered.
+// One scorer over the layers that are ranked, after what it reads was gathered.
 struct ScoringCost {
   std::string scorer;
   double observing_seconds = 0;  // gathering what this scorer alone needs
@@ -27,6 +27,7 @@ struct ScoringCost {
 };
 
 struct ScoringCosts {
+  std::uint32_t layers = 0;  // that are ranked: those without a sliding window
   double prefill_seconds = 0, attention_seconds = 0;
   std::vector<ObservingCost> observing;
   std::vector<ScoringCost> scoring;

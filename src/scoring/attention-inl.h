@@ -16,7 +16,6 @@
 #include <limits>
 
 #include "scoring/keys-inl.h"
-#include "scoring/scorers/window.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace shale::HWY_NAMESPACE {
@@ -70,7 +69,6 @@ class HeadKeys {
       : tokens_(layer.tokens),
         head_dim_(layer.head_dim),
         scale_(layer.scale()),
-        sight_(sight(layer)),
         padded_((layer.tokens + tile_width() - 1) / tile_width() * tile_width()),
         tiles_(hwy::AllocateAligned<float>(std::size_t{padded_} * layer.head_dim)),
         mask_(hwy::AllocateAligned<float>(padded_)),
@@ -88,8 +86,8 @@ class HeadKeys {
   const float* tile(std::uint32_t first) const { return &tiles_[std::size_t{first} * head_dim_]; }
   bool usable(std::uint32_t token) const { return mask_[token] == 0; }
 
-  // Attention of `count` queries [count][head_dim] of tokens first, first + 1 …, each over the keys that it sees: up to
-  // its own, within the layer's window. The rows stand until the next call.
+  // Attention of `count` queries [count][head_dim] of tokens first, first + 1 …, each over the keys up to its own. The
+  // rows stand until the next call.
   AttentionBlock attend(const float* queries, std::uint32_t first, std::uint32_t count) {
     AttentionBlock block{.queries = count, .first = first, .seen = first + count};
     bool finite[kBlock];
@@ -154,13 +152,12 @@ class HeadKeys {
     }
   }
 
-  // Turns the logits of a query that sees the last sight_ of `seen` tokens into e^(logit - maximum); those before, and
-  // from there up to whole vectors of `end`, into zeros. Returns one over their sum, or 0 where no key is usable.
+  // Turns the logits of a query that sees `seen` tokens into e^(logit - maximum); those from there up to whole vectors
+  // of `end` into zeros. Returns one over their sum, or 0 where no key is usable.
   float exponentials(float* row, std::uint32_t seen, std::uint32_t end) const {
     const Wide d;
     const std::size_t lanes = hn::Lanes(d);
     const std::size_t padded = (end + lanes - 1) / lanes * lanes;
-    std::fill(row, row + seen - std::min(seen, sight_), kMasked);
     std::fill(row + seen, row + padded, kMasked);
     auto maxima = hn::Set(d, kMasked);
     for (std::size_t i = 0; i < seen; i += lanes) maxima = hn::Max(maxima, hn::Load(d, row + i));
@@ -180,7 +177,7 @@ class HeadKeys {
 
   std::uint32_t tokens_, head_dim_;
   float scale_;
-  std::uint32_t sight_, padded_;
+  std::uint32_t padded_;
   hwy::AlignedFreeUniquePtr<float[]> tiles_, mask_, packed_, rows_;
 };
 

@@ -40,7 +40,7 @@ struct AttentionStatistics {
 // What scorers may read of the model that computed a context. References must outlive this.
 struct ModelTraits {
   std::span<const Rope> ropes = {};             // per layer; empty: not known
-  std::span<const std::uint32_t> windows = {};  // per layer, LayerKv's sliding_window; empty: none
+  std::span<const std::uint32_t> windows = {};  // per layer, 0: none; or empty
   float attention_scale = 0;                    // LayerKv's
   const Calibration* calibration = nullptr;
 

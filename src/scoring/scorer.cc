@@ -23,15 +23,9 @@ void check(const LayerKv<Element>& layer, std::span<float> scores) {
   static_cast<void>(scores);
 }
 
-template <class Element>
-void sink_unusable(const LayerKv<Element>& layer, std::span<float> scores) {
+void sink_unusable(std::span<float> scores) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (float& score : scores) score = score < kInfinity ? score : -kInfinity;
-  if (layer.sliding_window == 0 || layer.tokens < layer.sliding_window) return;
-  const std::uint32_t hidden = layer.tokens - layer.sliding_window + 1;
-  for (std::uint32_t head = 0; head < layer.kv_heads; ++head) {
-    std::ranges::fill(scores.subspan(std::size_t{head} * layer.tokens, hidden), -kInfinity);
-  }
 }
 
 // Larger for better scores: an order-preserving map of the float's bits, NaN below everything.
@@ -46,13 +40,13 @@ std::uint32_t sort_key(float score) {
 void Scorer::score(const LayerKv<Half>& layer, std::span<float> scores) const {
   check(layer, scores);
   if (layer.tokens > 0) score_impl(layer, scores);
-  sink_unusable(layer, scores);
+  sink_unusable(scores);
 }
 
 void Scorer::score(const LayerKv<float>& layer, std::span<float> scores) const {
   check(layer, scores);
   if (layer.tokens > 0) score_impl(layer, scores);
-  sink_unusable(layer, scores);
+  sink_unusable(scores);
 }
 
 std::string missing_needs(const ScorerNeeds& needs, const ScorerNeeds& given) {

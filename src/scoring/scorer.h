@@ -43,7 +43,8 @@ struct ScorerOptions {
   std::uint64_t seed = 0;     // random
 };
 
-// One layer of one context. Element type E is Half (pages as cached) or float (reference data).
+// One layer of one context, in which a query sees every token before it: layers with a sliding window are not ranked.
+// Element type E is Half (pages as cached) or float (reference data).
 template <class Element>
 struct LayerKv {
   std::uint32_t tokens = 0;
@@ -85,9 +86,6 @@ struct LayerKv {
   // [kv_heads][tokens]: the largest softmax attention that a token receives while the model repeats the context, chunk
   // by chunk, over all queries of the repetition and the KV head's query heads. NaN where a key is not finite.
   std::span<const float> repeat_attention = {};
-  // The layer's sliding window, in which a query sees its own token and the sliding_window − 1 before it; 0: it sees
-  // every token before it.
-  std::uint32_t sliding_window = 0;
   // How keys were turned; rope.dimensions 0: not known.
   Rope rope = {};
   // What the model multiplies queries times keys by before the softmax; 0: 1/√head_dim, as most do.
@@ -106,11 +104,10 @@ class Scorer {
   virtual std::string_view name() const = 0;
   virtual ScorerNeeds needs() const = 0;
   // Writes kv_heads × tokens scores. A token whose keys or values (those that the scorer reads) are NaN or infinite, or
-  // so large that their squared norm overflows, scores -infinity, as does one that the layer's sliding window hides
-  // from every query after the context; no score is NaN. Queries, where needed, are those of the last
-  // min(needs().last_queries, tokens) tokens or more, and add nothing where a sequence that goes on has seen fewer yet;
-  // everything else that needs() names has been handed over (callers refuse a scorer whose needs they cannot meet, see
-  // missing_needs). Thread-safe: layers are scored in parallel.
+  // so large that their squared norm overflows, scores -infinity; no score is NaN. Queries, where needed, are those of
+  // the last min(needs().last_queries, tokens) tokens or more, and add nothing where a sequence that goes on has seen
+  // fewer yet; everything else that needs() names has been handed over (callers refuse a scorer whose needs they cannot
+  // meet, see missing_needs). Thread-safe: layers are scored in parallel.
   void score(const LayerKv<Half>& layer, std::span<float> scores) const;
   void score(const LayerKv<float>& layer, std::span<float> scores) const;
 

@@ -79,6 +79,16 @@ TEST_F(BenchCommandsTest, ScoringMeasuresWhatIsWatchedAndEveryScorer) {
   EXPECT_THAT(scorers, ::testing::IsSupersetOf({"h2o", "kvzip", "snapkv", "random"}));
 }
 
+// Layers with a sliding window are never ranked: what scoring them took nobody pays.
+TEST_F(BenchCommandsTest, ScoringScoresTheLayersThatAreRanked) {
+  const auto model = home_.path() / "gemma.gguf";
+  write_tiny_model({.architecture = "gemma3", .layers = 4, .vocabulary = kByteVocabulary}, model,
+                   [](gguf_context* metadata) { set_byte_vocabulary(metadata); });
+  const Outcome outcome = run({"bench", "scoring", "--tiny", "--model", model, "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const auto& row : outcome.objects()) EXPECT_EQ(row["layers"], 2) << row;
+}
+
 TEST_F(BenchCommandsTest, TiersMovesBytesAndFirstTokens) {
   const Outcome outcome = run({"bench", "tiers", "--tiny", "--folder", home_.path(), "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;

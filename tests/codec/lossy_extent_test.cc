@@ -51,7 +51,7 @@ struct Expected {
 };
 
 Expected expected_head(const Context& context, const Method& method, std::uint32_t head, const ExtentSpan& span) {
-  const auto by_tier = naive_tiers(context, method, head, 0, kTokens, {});
+  const auto by_tier = naive_tiers(context, method, head, 0, kTokens);
   const HeadRows& rows = context.heads[head];
   Expected expected{{}, HeadRows(kTokens, rows.head_dim)};
   const std::uint32_t first = span.first_chunk * kChunkTokens, end = first + span.tokens;

@@ -12,7 +12,7 @@ namespace shale {
 
 // Of tokens [first, end) of one layer, [kv_heads][tokens]. The scorer runs over one page of all tokens, laid out here.
 inline std::vector<float> naive_scores(const Context& context, const std::string& scorer, std::uint32_t layer,
-                                       std::uint32_t first, std::uint32_t end, std::uint32_t window) {
+                                       std::uint32_t first, std::uint32_t end) {
   const std::uint32_t n = end - first;
   const std::uint32_t block_size = (n + 15) / 16 * 16, d = context.shape.head_dim;
   std::vector<std::vector<Half>> memory;
@@ -34,8 +34,7 @@ inline std::vector<float> naive_scores(const Context& context, const std::string
                    .head_dim = d,
                    .block_size = block_size,
                    .layer = layer,
-                   .pages = pages,
-                   .sliding_window = window};
+                   .pages = pages};
   statistics.hand_over(layer, kv);
   std::vector<float> scores(std::size_t{context.shape.kv_heads} * n);
   (*make_scorer(scorer, kOptions))->score(kv, scores);
@@ -44,8 +43,8 @@ inline std::vector<float> naive_scores(const Context& context, const std::string
 
 // Token indices of an extent, tier by tier, in the order in which they must lie in the table.
 inline std::vector<std::vector<std::uint32_t>> naive_tiers(const Context& context, const Method& method,
-                                                           std::uint32_t index, std::uint32_t first, std::uint32_t end,
-                                                           std::span<const std::uint32_t> windows) {
+                                                           std::uint32_t index, std::uint32_t first,
+                                                           std::uint32_t end) {
   const std::uint32_t n = end - first, layer = index / context.shape.kv_heads, head = index % context.shape.kv_heads;
   std::vector<std::vector<std::uint32_t>> by_tier(method.scorer.empty() ? 1 : kKeepGrid.size());
   if (method.scorer.empty()) {
@@ -53,9 +52,7 @@ inline std::vector<std::vector<std::uint32_t>> naive_tiers(const Context& contex
     std::iota(by_tier[0].begin(), by_tier[0].end(), 0u);
     return by_tier;
   }
-  const auto scores_of = [&](std::uint32_t l) {
-    return naive_scores(context, method.scorer, l, first, end, windows.empty() ? 0 : windows[l]);
-  };
+  const auto scores_of = [&](std::uint32_t l) { return naive_scores(context, method.scorer, l, first, end); };
   if (!method.budget.empty()) {  // each token in the first tier that the budget has it in
     ModelScores all{context.shape.layers, context.shape.kv_heads, n, {}};
     std::vector<float> scores;

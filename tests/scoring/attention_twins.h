@@ -26,19 +26,14 @@ inline std::vector<double> softmax(std::vector<double> logits) {
   return logits;
 }
 
-// The most tokens that a query sees.
-inline std::uint32_t sight_of(const LayerRows& rows) { return rows.sliding_window ? rows.sliding_window : rows.tokens; }
-
-// Attention of the query of `token` over the tokens that it sees; zeros for the others.
+// Attention of the query of `token` over the tokens up to it; zeros for the others.
 inline std::vector<double> attention_of(LayerRows& rows, std::uint32_t query_head, std::uint32_t token) {
   const std::uint32_t group = rows.query_heads / rows.kv_heads, d = rows.head_dim;
   const std::uint32_t row = token + rows.window_tokens - rows.tokens;
   const float* query = &rows.queries[(std::size_t{query_head} * rows.window_tokens + row) * d];
   std::vector<double> logits;
   for (std::uint32_t i = 0; i <= token; ++i) {
-    const bool seen = rows.sliding_window == 0 || token - i < rows.sliding_window;
-    const double logit = dot(query, &rows.key(query_head / group, i, 0), d) / std::sqrt(d);
-    logits.push_back(seen ? logit : -std::numeric_limits<double>::infinity());
+    logits.push_back(dot(query, &rows.key(query_head / group, i, 0), d) / std::sqrt(d));
   }
   std::vector<double> attention = softmax(std::move(logits));
   attention.resize(rows.tokens);
@@ -106,7 +101,7 @@ inline std::vector<double> sums_twin(LayerRows& rows) {
 inline std::vector<double> observed_attention_twin(LayerRows& rows, const ScorerOptions&) {
   std::vector<double> scores = sums_twin(rows);
   for (std::size_t i = 0; i < scores.size(); ++i)
-    scores[i] /= std::min(rows.tokens - static_cast<std::uint32_t>(i % rows.tokens), sight_of(rows));
+    scores[i] /= rows.tokens - static_cast<std::uint32_t>(i % rows.tokens);
   return scores;
 }
 
@@ -135,7 +130,7 @@ inline std::vector<double> scissorhands_twin(LayerRows& rows, const ScorerOption
     for (std::uint32_t token = n - std::min(n, 400u); token < n; ++token) {
       const auto attention = attention_of(rows, head, token);
       for (std::uint32_t i = 0; i < n; ++i) {
-        counts[std::size_t{head / group} * n + i] += attention[i] > 1.0 / std::min(token + 1, sight_of(rows)) ? 1 : 0;
+        counts[std::size_t{head / group} * n + i] += attention[i] > 1.0 / (token + 1) ? 1 : 0;
       }
     }
   }

@@ -54,18 +54,6 @@ TEST_P(EveryScorer, RanksOneWideHead) {
   EXPECT_THAT(scores, ::testing::Each(::testing::Gt(-kInfinity)));
 }
 
-// The next token's query, and every later one, sees window − 1 of the context's tokens at most.
-TEST_P(EveryScorer, RanksLastWhatASlidingWindowHides) {
-  LayerRows rows = random_rows(150, 2, 2, 64, 3);
-  for (const std::uint32_t window : {1u, 40u, 150u, 151u, 1000u}) {
-    rows.sliding_window = window;
-    const std::vector<float> scores = PagedLayer<Half>(rows).score(*scorer());
-    for (std::uint32_t i = 0; i < 300; ++i) {
-      EXPECT_EQ(scores[i] == -kInfinity, i % 150 + window <= 150) << window << " / " << i;
-    }
-  }
-}
-
 TEST_P(EveryScorer, ScoresOneToken) {
   const std::vector<float> scores = PagedLayer<Half>(random_rows(1, 2, 2, 64, 4)).score(*scorer());
   ASSERT_EQ(scores.size(), 2u);

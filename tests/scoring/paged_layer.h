@@ -21,7 +21,6 @@ struct LayerRows {
   std::vector<float> queries = {};            // [query_heads][window_tokens][head_dim]
   std::uint32_t window_tokens = 0;
   std::uint32_t first_position = 0;
-  std::uint32_t sliding_window = 0;
   Rope rope = {};
   float attention_scale = 0;
   std::vector<float> repeat_attention = {};  // [kv_heads][tokens]
@@ -106,7 +105,6 @@ class PagedLayer {
     }
     layer_.pages = pages_;
     layer_.first_position = rows.first_position;
-    layer_.sliding_window = rows.sliding_window;
     layer_.rope = rows.rope;
     layer_.attention_scale = rows.attention_scale;
     if (rows.tokens > 0 && rows.window_tokens == rows.tokens) observe(needs);

@@ -42,7 +42,6 @@ ViewLayer::ViewLayer(std::vector<HeadPages> heads, const PageShape& shape, std::
   kv_.layer = layer;
   kv_.pages = all_;
   kv_.first_position = first_position;
-  if (!model.windows.empty()) kv_.sliding_window = model.windows[layer];
   if (!model.ropes.empty()) kv_.rope = model.ropes[layer];
   kv_.attention_scale = model.attention_scale;
   kv_.calibration = model.calibration;

@@ -1,9 +1,6 @@
 // observed_attention: the attention that a token received from all queries, divided by the number of queries that can
 // see it (as in the library kvpress): h2o's sums, without the favour that old tokens enjoy and without its reserve.
-#include <algorithm>
-
 #include "scoring/registry.h"
-#include "scoring/scorers/window.h"
 
 namespace shale {
 namespace {
@@ -21,7 +18,7 @@ class ObservedAttention final : public Scorer {
   static void divide(const LayerKv<Element>& layer, std::span<float> scores) {
     for (std::size_t i = 0; i < scores.size(); ++i) {
       const std::uint32_t later = layer.tokens - static_cast<std::uint32_t>(i % layer.tokens);
-      scores[i] = layer.attention_sums[i] / static_cast<float>(std::min(later, sight(layer)));
+      scores[i] = layer.attention_sums[i] / static_cast<float>(later);
     }
   }
 };

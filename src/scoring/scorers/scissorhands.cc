@@ -28,7 +28,7 @@ void score_head(const LayerKv<Element>& layer, std::uint32_t head, std::uint32_t
     for (std::size_t i = 0; i < block.seen; i += hn::Lanes(d)) {
       auto count = hn::Load(d, &counts[i]);
       for (std::uint32_t q = 0; q < block.queries; ++q) {
-        const float times_average = block.inverse[q] * static_cast<float>(std::min(block.first + q + 1, sight(layer)));
+        const float times_average = block.inverse[q] * static_cast<float>(block.first + q + 1);
         const auto above = hn::Gt(hn::Mul(hn::Load(d, block.rows[q] + i), hn::Set(d, times_average)), one);
         count = hn::Add(count, hn::IfThenElseZero(above, one));
       }

@@ -11,12 +11,6 @@
 
 namespace shale {
 
-// The most tokens of a context that one of its queries sees.
-template <class Element>
-std::uint32_t sight(const LayerKv<Element>& layer) {
-  return layer.sliding_window ? std::min(layer.sliding_window, layer.tokens) : layer.tokens;
-}
-
 // Average pooling along tokens, `kernel` wide, zero-padded, the divisor always `kernel`. NaN stays where it is and
 // counts as zero elsewhere.
 inline void pool_average(std::span<const float> from, std::uint32_t kernel, std::span<float> to) {
