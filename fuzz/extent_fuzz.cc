@@ -24,22 +24,19 @@ void decode(ExtentManifest manifest, std::span<const std::byte> bytes) {
   const std::uint32_t first_chunk = static_cast<std::uint32_t>(bytes.back()) % manifest.chunks();
   const std::uint32_t left = manifest.tokens - first_chunk * manifest.chunk_tokens;
   InlineExecutor executor;
-  for (const Bits bits : {Bits::kAll, Bits::kBase}) {
-    for (const double keep : {0.1, 1.0}) {
-      ExtentSpan span = {.first_chunk = first_chunk, .tokens = left, .keep = keep, .bits = bits};
-      if (!manifest.geometry.opaque()) span.tokens = 1 + static_cast<std::uint32_t>(bytes[bytes.size() / 2]) % left;
-      AlignedBuffer memory(manifest.geometry.bytes(manifest.tokens));
-      const MutableKvView view =
-          packed_view(manifest.geometry, KvPacking::kTokensHeads, memory.data(), manifest.tokens);
-      auto decoder = ExtentDecoder::start(manifest, span, view);
-      check(decoder.has_value());
-      for (std::uint32_t i = 0; i < decoder->ranges().size(); ++i) {
-        const ExtentRange& range = decoder->ranges()[i];
-        if (!decoder->decode(i, blobs[range.blob].bytes().subspan(range.offset, range.bytes), executor)) return;
-      }
-      const std::vector<std::uint32_t> rows = extent_rows(manifest, span);
-      for (std::uint32_t head = 0; head < rows.size(); ++head) check(decoder->positions(head).size() == rows[head]);
+  for (const double keep : {0.1, 1.0}) {
+    ExtentSpan span = {.first_chunk = first_chunk, .tokens = left, .keep = keep};
+    if (!manifest.geometry.opaque()) span.tokens = 1 + static_cast<std::uint32_t>(bytes[bytes.size() / 2]) % left;
+    AlignedBuffer memory(manifest.geometry.bytes(manifest.tokens));
+    const MutableKvView view = packed_view(manifest.geometry, KvPacking::kTokensHeads, memory.data(), manifest.tokens);
+    auto decoder = ExtentDecoder::start(manifest, span, view);
+    check(decoder.has_value());
+    for (std::uint32_t i = 0; i < decoder->ranges().size(); ++i) {
+      const ExtentRange& range = decoder->ranges()[i];
+      if (!decoder->decode(i, blobs[range.blob].bytes().subspan(range.offset, range.bytes), executor)) return;
     }
+    const std::vector<std::uint32_t> rows = extent_rows(manifest, span);
+    for (std::uint32_t head = 0; head < rows.size(); ++head) check(decoder->positions(head).size() == rows[head]);
   }
 }
 

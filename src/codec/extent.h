@@ -99,15 +99,11 @@ struct ExtentManifest {
   std::uint32_t damaged_chunks(std::uint32_t part, std::span<const std::byte> bytes) const;
   // kCorrupt unless these are the part's bytes.
   Status check_part(std::uint32_t part, std::span<const std::byte> bytes) const;
-  // Blobs that hold `keep` at those bits, ascending: what must lie on a tier. All others can be deleted.
-  std::vector<std::uint32_t> blobs_for(double keep, Bits bits = Bits::kAll) const;
+  // Blobs that hold `keep`, ascending: what must lie on a tier. All others can be deleted.
+  std::vector<std::uint32_t> blobs_for(double keep) const;
   // Bytes of those blobs' chunks [first_chunk, end_chunk).
-  std::uint64_t bytes_for(double keep, Bits bits, std::uint32_t first_chunk, std::uint32_t end_chunk) const;
-  std::uint64_t bytes_for(double keep, Bits bits = Bits::kAll) const { return bytes_for(keep, bits, 0, chunks()); }
-  // Whether any blob refines another: then the extent can be stored and read at fewer bits.
-  bool has_refinement() const;
-  // The method that the extent amounts to at those bits.
-  Method method_at(Bits bits) const { return bits == Bits::kAll ? method : method.coarsened(); }
+  std::uint64_t bytes_for(double keep, std::uint32_t first_chunk, std::uint32_t end_chunk) const;
+  std::uint64_t bytes_for(double keep) const { return bytes_for(keep, 0, chunks()); }
 
   // The name of the parts on any tier: hash(namespace, tenant, parent, keys, method, checksums of all parts). Two saves
   // that rank or round differently are two extents, whose blobs never meet; one that was cut keeps its name. Run and
@@ -127,8 +123,7 @@ Status check_encodable(const KvGeometry& geometry, const Method& method);
 // quantizers, for which it is about that. `windows` are the manifest's: layers that have one are kept whole at every
 // keep. kInvalidArgument or kUnsupported for a method or geometry that cannot be encoded.
 Result<std::uint64_t> extent_bytes(const KvGeometry& geometry, const Method& method, std::uint32_t tokens,
-                                   double keep = 1, Bits bits = Bits::kAll,
-                                   std::span<const std::uint32_t> windows = {});
+                                   double keep = 1, std::span<const std::uint32_t> windows = {});
 
 // Encodes an extent in bounded pieces. One caller at a time.
 class ExtentEncoder {
@@ -163,9 +158,8 @@ class ExtentEncoder {
 // The part of an extent that is loaded: tokens [first_chunk · chunk_tokens, + tokens), which may end inside a chunk.
 struct ExtentSpan {
   std::uint32_t first_chunk = 0;
-  std::uint32_t tokens = 0;  // at least 1
-  double keep = 1;           // in (0, 1]; without a scorer, all is kept
-  Bits bits = Bits::kAll;
+  std::uint32_t tokens = 0;        // at least 1
+  double keep = 1;                 // in (0, 1]; without a scorer, all is kept
   std::uint32_t tokens_after = 0;  // of the same hit, in the extents that follow: windows count from the hit's end
 };
 

@@ -10,8 +10,7 @@ void ExtentDecoder::State::plan() {
     const std::uint32_t first = first_chunks[group];
     if (first == sight.end_chunk) continue;
     for (std::uint32_t tier = 0; tier < sight.tiers; ++tier) {
-      const std::uint32_t planes = sight.bits == Bits::kBase ? 1 : layout.planes(tier);
-      for (std::uint32_t plane = 0; plane < planes; ++plane) {
+      for (std::uint32_t plane = 0; plane < layout.planes(tier); ++plane) {
         const std::uint32_t index = layout.blob(tier, plane, group);
         const BlobChunk& begin = manifest.blobs[index].chunks[first];
         const BlobChunk& last = manifest.blobs[index].chunks[sight.end_chunk - 1];

@@ -19,15 +19,13 @@ struct Sight {
   std::uint32_t first_chunk, end_chunk;  // of the extent
   std::uint32_t first_token, end_token;  // likewise
   std::uint32_t tiers;
-  Bits bits;
 
   Sight(const ExtentManifest& manifest, const ExtentSpan& span)
       : first_chunk(span.first_chunk),
         end_chunk(span.first_chunk + (span.tokens + manifest.chunk_tokens - 1) / manifest.chunk_tokens),
         first_token(span.first_chunk * manifest.chunk_tokens),
         end_token(first_token + span.tokens),
-        tiers(manifest.method.scorer.empty() ? 1 : tiers_for(span.keep)),
-        bits(span.bits) {}
+        tiers(manifest.method.scorer.empty() ? 1 : tiers_for(span.keep)) {}
 };
 
 // Rows that a head has of tokens [first, end).

@@ -169,7 +169,7 @@ Status check_encodable(const KvGeometry& geometry, const Method& method) {
 }
 
 Result<std::uint64_t> extent_bytes(const KvGeometry& geometry, const Method& method, std::uint32_t tokens, double keep,
-                                   Bits bits, std::span<const std::uint32_t> windows) {
+                                   std::span<const std::uint32_t> windows) {
   SHALE_TRY(geometry.check());
   SHALE_TRY(method.check());
   SHALE_TRY(check_encodable(geometry, method));
@@ -182,7 +182,7 @@ Result<std::uint64_t> extent_bytes(const KvGeometry& geometry, const Method& met
     // A block's bytes, of which full blocks and tails alike have their share.
     double block = static_cast<double>(quantizer->base_bytes(kBlockTokens, geometry.head_dim));
     if (quantizer->packs()) block = 2.0 * geometry.head_dim * kBlockTokens * quantizer->bits() / 8;
-    if (bits == Bits::kAll) block += static_cast<double>(quantizer->refinement_bytes(kBlockTokens, geometry.head_dim));
+    block += static_cast<double>(quantizer->refinement_bytes(kBlockTokens, geometry.head_dim));
     // Layers with a window are not ranked: tier 0 has all of them.
     const double layers = (geometry.layers - windowed) * share + (tier == 0 ? windowed : 0);
     bytes += layers * geometry.kv_heads * tokens / kBlockTokens * block;

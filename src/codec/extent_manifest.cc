@@ -92,26 +92,19 @@ Status ExtentManifest::check_part(std::uint32_t part, std::span<const std::byte>
   return fail(ErrorCode::kCorrupt, "part {} of extent {} is damaged", part, name().hex());
 }
 
-std::vector<std::uint32_t> ExtentManifest::blobs_for(double keep, Bits bits) const {
+std::vector<std::uint32_t> ExtentManifest::blobs_for(double keep) const {
   std::vector<std::uint32_t> wanted;
   const std::uint32_t end = tiers_for(keep);
-  for (std::uint32_t i = 0; i < blobs.size() && blobs[i].tier < end; ++i) {
-    if (bits == Bits::kAll || blobs[i].plane == kBasePlane) wanted.push_back(i);
-  }
+  for (std::uint32_t i = 0; i < blobs.size() && blobs[i].tier < end; ++i) wanted.push_back(i);
   return wanted;
 }
 
-std::uint64_t ExtentManifest::bytes_for(double keep, Bits bits, std::uint32_t first_chunk,
-                                        std::uint32_t end_chunk) const {
+std::uint64_t ExtentManifest::bytes_for(double keep, std::uint32_t first_chunk, std::uint32_t end_chunk) const {
   std::uint64_t bytes = 0;
-  for (const std::uint32_t blob : blobs_for(keep, bits)) {
+  for (const std::uint32_t blob : blobs_for(keep)) {
     for (std::uint32_t chunk = first_chunk; chunk < end_chunk; ++chunk) bytes += blobs[blob].chunks[chunk].bytes;
   }
   return bytes;
-}
-
-bool ExtentManifest::has_refinement() const {
-  return std::ranges::any_of(blobs, [](const BlobInfo& blob) { return blob.plane == kRefinementPlane; });
 }
 
 Hash128 ExtentManifest::name() const {

@@ -47,16 +47,6 @@ std::string_view Method::quantizer_of(std::uint32_t tier) const {
   return name;
 }
 
-Method Method::coarsened() const {
-  std::string_view rest = quantizer;
-  std::string coarse;
-  for (auto left = std::ranges::count(quantizer, '/') + 1; left > 0; --left) {
-    const std::string_view name = take_name(rest);
-    coarse += fmt::format("{}{}", coarse.empty() ? "" : "/", name == "layered" ? "layered2" : name);
-  }
-  return {scorer, canonical_list(coarse), budget};
-}
-
 Status Method::check() const {
   if (!budget.empty()) SHALE_TRY(make_budget(budget));
   if (!scorer.empty()) SHALE_TRY(make_scorer(scorer));

@@ -26,8 +26,6 @@ struct Method {
   // What orders its tokens, "scorer" or "budget:scorer"; empty without a scorer.
   std::string ranking() const;
   std::string_view quantizer_of(std::uint32_t tier) const;
-  // The method without the bits that refine others: layered2 for layered.
-  Method coarsened() const;
   // Whether objects can be stored by it. kInvalidArgument for a name that is no budget's, scorer's or quantizer's, with
   // the known ones.
   Status check() const;
@@ -36,11 +34,9 @@ struct Method {
   static Method full() { return {"", "none"}; }
 };
 
-// The bits of a tier: all of them, or, where the quantizer's nest, those that can be read alone and the finer ones.
+// The bits of a tier: all of them in one plane, or, where the quantizer's nest, those that mean something alone in one
+// and the finer ones in another.
 inline constexpr std::uint32_t kBasePlane = 0, kRefinementPlane = 1;
-
-// How much of what is stored is kept or read of its bits.
-enum class Bits { kAll, kBase };
 
 // The keeps at which what is stored can be cut.
 inline constexpr std::array<double, 5> kKeepGrid = {0.1, 0.25, 0.5, 0.75, 1.0};

@@ -86,10 +86,9 @@ void Quantizer::encode(const KvRows<const Half>& rows, const Codes<std::byte>& o
 
 void Quantizer::decode(const Codes<const std::byte>& in, const KvRows<Half>& rows) const {
   assert(in.base.size() == base_bytes(rows.tokens, rows.head_dim) && rows.head_dim % channel_multiple() == 0);
-  assert(in.refinement.empty() || in.refinement.size() == refinement_bytes(rows.tokens, rows.head_dim));
+  assert(in.refinement.size() == refinement_bytes(rows.tokens, rows.head_dim));
   const std::size_t step = bytes_of(planes(kBlockTokens, rows.head_dim));
-  const std::size_t refinement_step =
-      in.refinement.empty() ? 0 : bytes_of(refinement_planes(kBlockTokens, rows.head_dim));
+  const std::size_t refinement_step = bytes_of(refinement_planes(kBlockTokens, rows.head_dim));
   const std::byte *base = in.base.data(), *refinement = in.refinement.empty() ? nullptr : in.refinement.data();
   for (std::uint32_t first = 0; first < rows.tokens; first += kBlockTokens) {
     const KvRows<Half> block = block_of(rows, first);
@@ -114,9 +113,9 @@ void Quantizer::encode_tail(const KvRows<const Half>& rows, std::byte* base, std
 
 void Quantizer::decode_tail(const std::byte* base, const std::byte* refinement, const KvRows<Half>& rows) const {
   const Planes full = planes(kBlockTokens, rows.head_dim), full_fine = refinement_planes(kBlockTokens, rows.head_dim);
-  std::vector<std::byte> codes(bytes_of(full)), fine(refinement ? bytes_of(full_fine) : 0);
+  std::vector<std::byte> codes(bytes_of(full)), fine(bytes_of(full_fine));
   widen(planes(rows.tokens, rows.head_dim), base, full, codes.data());
-  if (refinement) widen(refinement_planes(rows.tokens, rows.head_dim), refinement, full_fine, fine.data());
+  widen(refinement_planes(rows.tokens, rows.head_dim), refinement, full_fine, fine.data());
   BlockBuffer padded(rows.head_dim);
   decode_block(codes.data(), refinement ? fine.data() : nullptr, padded.rows());
   copy_tokens(padded.const_rows(), 0, rows, 0, rows.tokens);

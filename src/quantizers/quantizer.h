@@ -38,8 +38,8 @@ struct Ahead {
   const std::byte* second = nullptr;
 };
 
-// Codes of a run of tokens. A quantizer whose bits nest puts its coarse codes in `base`, which can be decoded alone,
-// and what makes them finer in `refinement`; all others have a base only.
+// Codes of a run of tokens. A quantizer whose bits nest puts its coarse codes in `base`, which another quantizer
+// decodes alone (of layered, layered2), and what makes them finer in `refinement`; all others have a base only.
 template <class Byte>
 struct Codes {
   std::span<Byte> base;
@@ -64,8 +64,7 @@ class Quantizer {
   // `out` has base_bytes() and refinement_bytes(). Elements that share a scale with a NaN or an infinity decode to
   // anything.
   void encode(const KvRows<const Half>& rows, const Codes<std::byte>& out, const Ahead& ahead = {}) const;
-  // Decodes at fewer bits without a refinement. Any bytes of the right length decode to something finite or not, never
-  // to undefined behaviour.
+  // `in` has as much. Any bytes decode to something finite or not, never to undefined behaviour.
   void decode(const Codes<const std::byte>& in, const KvRows<Half>& rows) const;
 
   // Quantizers whose codes are not equally likely store them packed, in as many bytes as they turn out to take.
@@ -93,8 +92,7 @@ class Quantizer {
  private:
   virtual Planes planes(std::uint32_t tokens, std::uint32_t head_dim) const = 0;
   virtual Planes refinement_planes(std::uint32_t, std::uint32_t) const { return {}; }
-  // One full block. `ahead` is never null here. `refinement` is null for quantizers that have none; when decoding, also
-  // for want of it.
+  // One full block. `ahead` is never null here. `refinement` is null for quantizers that have none.
   virtual void encode_block(const KvRows<const Half>& rows, std::byte* base, std::byte* refinement,
                             const Ahead& ahead) const = 0;
   virtual void decode_block(const std::byte* base, const std::byte* refinement, const KvRows<Half>& rows) const = 0;

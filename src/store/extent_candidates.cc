@@ -104,7 +104,7 @@ std::uint64_t ExtentPlacer::estimated_bytes(std::uint32_t method, double keep, c
   for (std::uint32_t tier = 0; tier < (ranked ? tiers_for(keep) : 1); ++tier) {
     const double up_to = ranked ? kKeepGrid[tier] : 1;
     const std::uint64_t so_far =
-        extent_bytes(geometry, methods_[method], tokens, up_to, Bits::kAll, core_.options.model.windows).value_or(0);
+        extent_bytes(geometry, methods_[method], tokens, up_to, core_.options.model.windows).value_or(0);
     bytes += groups * bytes_at_rest((so_far - before) / groups);
     before = so_far;
     blobs += groups;
