@@ -45,7 +45,7 @@ Status run_bench_planner(const BenchPlannerOptions& options) {
   const RealClock clock;
   const auto rows = bench::planner_rows(bench_options, clock);
   if (!options.output.json) {
-    fmt::print("{}\n\n{:<16} {:>8} {:>11} {:>11} {:>9} {:>18}\n", machine.text(), "PLANNER", "ENTRIES", "DEMOTE",
+    fmt::print("{}\n\n{:<16} {:>8} {:>11} {:>11} {:>9} {:>18}\n", machine.text(), "PLANNER", "PREFIXES", "DEMOTE",
                "PROMOTE", "OF BOUND", "SHORT AN ACCESS BY");
   }
   for (const auto& row : rows) {
@@ -59,7 +59,7 @@ Status run_bench_planner(const BenchPlannerOptions& options) {
   }
   const auto changes = bench::planner_changes_rows(bench_options, clock);
   if (!options.output.json) {
-    fmt::print("\n{:<16} {:>8} {:<8} {:>11} {:>11} {:>9} {:>9}\n", "PLANNER", "ENTRIES", "CHANGES", "MEAN", "P99",
+    fmt::print("\n{:<16} {:>8} {:<8} {:>11} {:>11} {:>9} {:>9}\n", "PLANNER", "PREFIXES", "CHANGES", "MEAN", "P99",
                "MOVES", "OF BOUND");
   }
   for (const auto& row : changes) {

@@ -11,7 +11,24 @@
 namespace shale::testing {
 namespace {
 
-class BenchCommandsTest : public TinyProgram {};
+class BenchCommandsTest : public TinyProgram {
+ protected:
+  // docs/reference/json.md names every field of these objects, in back-quotes, in the benchmark's item.
+  static void expect_documented(const std::string& benchmark, const std::vector<nlohmann::json>& objects) {
+    const auto root = std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+    const std::string page = read(root / "docs/reference/json.md");
+    const std::size_t begin = page.find("\n- `" + benchmark + "`:", page.find("\n## `bench`\n"));
+    ASSERT_NE(begin, page.npos) << benchmark;
+    const std::string item = page.substr(begin, page.find("\n- ", begin + 1) - begin);
+    ASSERT_FALSE(objects.empty());
+    for (const auto& object : objects) {
+      for (const auto& [field, value] : object.items()) {
+        if (field == "test" || field == "machine") continue;  // of every benchmark
+        EXPECT_THAT(item, ::testing::HasSubstr("`" + field + "`")) << benchmark;
+      }
+    }
+  }
+};
 
 TEST_F(BenchCommandsTest, EngineMeasuresEveryKind) {
   const Outcome outcome = run({"bench", "engine", "--tiny", "--rounds", "1", "--json"});
@@ -77,6 +94,7 @@ TEST_F(BenchCommandsTest, ScoringMeasuresWhatIsWatchedAndEveryScorer) {
   EXPECT_THAT(observed, ::testing::ElementsAre("last 64 queries", "last 400 queries", "attention sums", "query moments",
                                                "repetition"));
   EXPECT_THAT(scorers, ::testing::IsSupersetOf({"h2o", "kvzip", "snapkv", "random"}));
+  expect_documented("scoring", outcome.objects());
 }
 
 // Layers with a sliding window are never ranked: what scoring them took nobody pays.
@@ -137,6 +155,7 @@ TEST_F(BenchCommandsTest, PlannerComparesPlanners) {
     }
   }
   EXPECT_GE(at_once, 5u);
+  expect_documented("planner", outcome.objects());
   EXPECT_GE(changes, 1u);
 }
 
@@ -148,6 +167,7 @@ TEST_F(BenchCommandsTest, HazardStaysBelowTheOptimumInEveryVariant) {
     if (row["variant"] == "optimum") optimum[row["blocks"]] = row["hit_ratio"];
   }
   EXPECT_EQ(optimum.size(), 2u);
+  expect_documented("hazard", outcome.objects());
   for (const auto& row : outcome.objects()) {
     EXPECT_LE(row["lowest"], row["hit_ratio"]);
     EXPECT_LE(row["hit_ratio"], row["highest"]);
@@ -168,6 +188,7 @@ TEST_F(BenchCommandsTest, SimulateMeasuresEveryPolicy) {
   }
   EXPECT_GE(tests["speed"], 3 * 14);  // two sizes and a longer trace, for each policy
   EXPECT_EQ(tests["sweep"], 1);
+  expect_documented("simulate", outcome.objects());
   EXPECT_EQ(tests["peer"], 3);
 }
 
@@ -251,7 +272,7 @@ TEST_F(BenchCommandsTest, PagingQualityMeasuresEveryBudget) {
 TEST_F(BenchCommandsTest, KernelsReportShares) {
   const Outcome outcome = run({"bench", "kernels", "--tiny", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_FALSE(outcome.objects().empty());
+  expect_documented("kernels", outcome.objects());
   for (const auto& row : outcome.objects()) EXPECT_GT(row["share_of_read_bandwidth"], 0);
 }
 
