@@ -47,6 +47,20 @@ Result<Calibration> read_calibration(const std::string& path, const ModelInfo& m
   return calibration;
 }
 
+// Options about a tier that the others leave out.
+Status check_used(const TierChoice& choice, bool has_disk) {
+  const auto refuse = [](std::string_view option, std::string_view reason) -> Status {
+    return fail(ErrorCode::kInvalidArgument,
+                "{} does nothing {}, or leave {} out, also of the environment and the configuration file", option,
+                reason, option);
+  };
+  const bool has_remote = !choice.remote.empty();
+  if (choice.remote_bytes && !has_remote) return refuse("--remote-size", "without --remote FOLDER: name one");
+  if (choice.throttle_remote && !has_remote) return refuse("--throttle-remote", "without --remote FOLDER: name one");
+  if (choice.throttle_disk && !has_disk) return refuse("--throttle-disk", "with --disk-size 0: give the disk a size");
+  return {};
+}
+
 Result<CachegenTables> read_tables(const std::string& path, const ModelInfo& model) {
   SHALE_ASSIGN(const std::string bytes, read_file(path));
   auto tables = CachegenTables::parse(std::as_bytes(std::span(bytes)), model.checkpoint);
@@ -73,11 +87,13 @@ Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice) {
     }
     return parse_tiers({choice.urls.begin(), choice.urls.end()});
   }
+  const std::uint64_t disk_bytes = choice.disk_bytes.value_or(std::uint64_t{8} << 30);
+  SHALE_TRY(check_used(choice, disk_bytes > 0));
   std::vector<TierSpec> specs;
   const std::uint64_t memory_bytes = choice.memory_bytes.value_or(memory_share(8, std::uint64_t{1} << 30));
   if (memory_bytes)
     specs.push_back({.scheme = "memory", .name = "memory", .capacity_bytes = memory_bytes, .place = {}});
-  if (const std::uint64_t disk_bytes = choice.disk_bytes.value_or(std::uint64_t{8} << 30)) {
+  if (disk_bytes > 0) {
     specs.push_back({.scheme = "file",
                      .name = "disk",
                      .capacity_bytes = disk_bytes,

@@ -57,7 +57,8 @@ struct ServingOptions {
 inline constexpr const char* kMetadataStoreName = "catalogue.sqlite";
 
 std::filesystem::path cache_folder(const TierChoice& choice);
-// The tiers chosen, fast to slow; maybe none. kInvalidArgument where URLs and short options are given together.
+// The tiers chosen, fast to slow; maybe none. kInvalidArgument where URLs and short options are given together, and
+// for a size or speed of a tier that the others leave out.
 Result<std::vector<TierSpec>> tier_specs(const TierChoice& choice);
 // The file in the first folder of this machine; nothing where no tier lies in one.
 std::optional<std::filesystem::path> metadata_store_file(const std::vector<TierSpec>& specs);

@@ -135,7 +135,7 @@ class PlacementBench {
     words_ = {"--memory-size=" + kib(options_.memory_share * bytes), "--disk-size=" + kib(options_.disk_share * bytes)};
     if (!options_.paper_tiers) return {};
     const double bytes_per_s = *file_.value("tokens_per_s") * static_cast<double>(token_bytes);
-    words_.push_back(fmt::format("--throttle-disk={:.0f}KB/s,0ms", bytes_per_s / 1000));
+    if (options_.disk_share > 0) words_.push_back(fmt::format("--throttle-disk={:.0f}KB/s,0ms", bytes_per_s / 1000));
     if (!options_.bench.remote.empty()) {
       words_.push_back(fmt::format("--throttle-remote={:.0f}KB/s,0ms", bytes_per_s / 3000));
     }
