@@ -12,21 +12,13 @@ std::string AnswerTokenCache::key_of(std::string_view salt, std::string_view tex
 
 void AnswerTokenCache::add(ChatMessage answer, std::string_view salt) {
   if (answer.tokens.empty() || answer.content.empty()) return;
-  std::string key = key_of(salt, answer.content);
+  const std::string key = key_of(salt, answer.content);
   const std::lock_guard lock(mutex_);
-  if (const auto known = by_key_.find(key); known != by_key_.end()) {
-    const auto entry = known->second;
-    by_key_.erase(known);
-    text_bytes_ -= entry->key.size();
-    answers_.erase(entry);
-  }
-  text_bytes_ += key.size();
-  answers_.push_back({std::move(key), std::move(answer)});
-  by_key_.emplace(answers_.back().key, std::prev(answers_.end()));
+  if (!answers_.find(key)) text_bytes_ += key.size();
+  answers_.touch(key) = std::move(answer);
   while (text_bytes_ > text_bytes_max_) {
-    text_bytes_ -= answers_.front().key.size();
-    by_key_.erase(answers_.front().key);
-    answers_.pop_front();
+    text_bytes_ -= answers_.oldest().first.size();
+    answers_.erase_oldest();
   }
 }
 
@@ -34,8 +26,7 @@ void AnswerTokenCache::recall(std::span<ChatMessage> messages, std::string_view 
   const std::lock_guard lock(mutex_);
   for (ChatMessage& message : messages) {
     if (message.role != "assistant") continue;
-    const auto known = by_key_.find(key_of(salt, message.content));
-    if (known != by_key_.end()) message = known->second->answer;
+    if (const ChatMessage* const known = answers_.find(key_of(salt, message.content))) message = *known;
   }
 }
 

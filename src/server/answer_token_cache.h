@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <list>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 
+#include "core/lru_map.h"
 #include "engine/chat_prompt.h"
 
 namespace shale {
@@ -24,17 +24,12 @@ class AnswerTokenCache {
   void recall(std::span<ChatMessage> messages, std::string_view salt = {}) const;
 
  private:
-  struct Entry {
-    std::string key;  // salt and text
-    ChatMessage answer;
-  };
   static std::string key_of(std::string_view salt, std::string_view text);
 
   const std::size_t text_bytes_max_;
   mutable std::mutex mutex_;
   std::size_t text_bytes_ = 0;
-  std::list<Entry> answers_;  // the oldest first
-  std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
+  LruMap<std::string, ChatMessage> answers_;  // by salt and text; touched when they are added
 };
 
 }  // namespace shale

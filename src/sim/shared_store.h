@@ -88,7 +88,7 @@ class SharedStore {
 
   const double bytes_per_s_;
   const std::uint64_t capacity_bytes_;
-  std::vector<Kept> kept_;       // by ContextId
+  std::vector<Kept> kept_;       // by ContextId, which are dense: sooner looked up than in an LruMap
   std::list<ContextId> recent_;  // those there, most recently put or used first
   double busy_until_s_ = 0;
   std::map<double, double> windows_;  // bytes, by the window's number; a trace's times may be far apart
