@@ -160,17 +160,31 @@ class SetUp(unittest.TestCase):
         (self.folder / ".cache/shale").mkdir(parents=True, exist_ok=True)
         return self.folder / ".cache/shale/lock"
 
+    def fetched(self):
+        return [call for call in self.called("python3") if "fetch_model" in call]
+
     def test_a_default_model_that_cannot_be_fetched_stops_tests_alone(self):
         (self.folder / "models/smollm2-135m.gguf").unlink()
         self.stub("python3", '[[ $1 != */fetch_model.py ]] || { echo "no network" >&2; exit 1; }')
+        self.environment["SHALE_MODEL"] = "/models/mine.gguf"
+        self.assertNotIn("model", self.shale("serve").stderr)
+        del self.environment["SHALE_MODEL"]
+        self.assertNotIn("model", self.shale("serve", "--model", "mine.gguf").stderr)
+        self.assertEqual(self.fetched(), [])
         going_on = self.shale("--version")
         self.assertEqual(going_on.returncode, 0, going_on.stderr)
         self.assertIn("ran", going_on.stdout)
         self.assertIn("no network", going_on.stderr)
         self.assertIn("without the default model", going_on.stderr)
-        self.calls.write_text("")
-        self.assertNotIn("model", self.shale("serve", "--model", "mine.gguf").stderr)
-        self.assertFalse([call for call in self.called("python3") if "fetch_model" in call])
+        self.assertEqual(len(self.fetched()), 1)
+        again = self.shale("--version")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertNotIn("model", again.stderr)
+        self.assertEqual(len(self.fetched()), 1, "what just failed is not tried again at every call")
+        hours_ago = os.path.getmtime(self.folder) - 2 * 3600
+        os.utime(self.folder / ".cache/shale/logs/no-default-model", (hours_ago, hours_ago))
+        self.assertIn("no network", self.shale("--version").stderr)
+        self.environment["SHALE_MODEL"] = "/models/mine.gguf"
         self.stub("ctest")
         self.assertNotEqual(self.shale("test").returncode, 0)
         self.assertEqual(self.called("ctest"), [])
