@@ -86,7 +86,7 @@ struct CacheOptions {
   std::function<double()> wall_clock = {};                              // seconds since 1970; empty: the machine's
   std::map<std::string, std::uint64_t, std::less<>> tenant_bytes = {};  // Store::set_quota()
   std::shared_ptr<KvEvents> events = {};                         // told what lies where; null: nobody wants to know
-  std::function<void(const PlacementEvent&)> on_placement = {};  // shown every call of the placement, to be replayed
+  std::function<void(const PlacementEvent&)> on_placement = {};  // for tests: shown every call, to be replayed
 };
 
 // The salt that says whose KV it is: a tenant's, which the store counts and bounds, and within a tenant that of
@@ -134,7 +134,7 @@ struct CacheStats {
   // its planner, not read, since importance is known when a run is stored.
   std::uint64_t head_bytes = 0;
   std::uint64_t given_up = 0;          // runs that were to be stored, and were dropped for requests instead
-  std::uint64_t chains_looked_at = 0;  // of the pool, after it had evicted something
+  std::uint64_t chains_looked_at = 0;  // of the pool, after it had evicted something; for tests
   double background_seconds = 0;       // encoding, writing and moving, as the engine's thread took part in it
 };
 
@@ -275,6 +275,7 @@ class Cache {
   // Appends the run's tokens at `keep` to `into` (RunExpander), evicting from the prefix tree where the pool has no
   // room, as evict_until_free: begins to, and at once.
   Result<RunExpander> expand(const CompressedRun& run, double keep, Sequence& into, std::uint32_t left = 0);
+  // All of that at once. For tests.
   Status decompress(const CompressedRun& run, double keep, Sequence& into, Executor& executor);
 
   // Does one bounded piece (about a millisecond a thread, and one for every quantizer that is looked at) of queued

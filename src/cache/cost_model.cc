@@ -49,11 +49,6 @@ double CostModel::prefill_s(std::uint32_t tokens, std::uint32_t depth) const {
   return per_token * tokens + per_attended * attended(tokens, depth);
 }
 
-bool CostModel::knows_prefill() const {
-  const std::lock_guard lock(mutex_);
-  return known_;
-}
-
 std::unordered_map<std::string, double> CostModel::decode_rates() const {
   const std::lock_guard lock(mutex_);
   return bytes_per_s_;

@@ -16,7 +16,6 @@ class CostModel {
   void prefill(std::uint32_t tokens, std::uint32_t depth, double seconds);
   // Before the first report: a guess on the slow side for loading to be tried (200 tokens/s).
   double prefill_s(std::uint32_t tokens, std::uint32_t depth) const;
-  bool knows_prefill() const;
 
   void decoded(std::string_view quantizer, std::uint64_t bytes, double seconds);
   // What an earlier process reported.

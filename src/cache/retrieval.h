@@ -74,7 +74,7 @@ class Retrieval {
   bool layer_loaded(std::uint32_t layer) const;
   bool loaded() const;
 
-  // Waits for what is missing, and decodes it, for callers that have nothing else to do. Errors as of `poll`.
+  // Waits for what is missing, and decodes it. Errors as of `poll`. For tests.
   Status ensure_all(Executor& executor);
 
   // The first block, of the prompt, that did not come, and why.

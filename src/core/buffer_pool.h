@@ -25,7 +25,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   // Comes to the pool when the last reference goes.
   std::shared_ptr<AlignedBuffer> share(AlignedBuffer buffer);
   std::shared_ptr<AlignedBuffer> get(std::size_t size) { return share(take(size)); }
-  std::size_t spare_bytes() const;
+  std::size_t spare_bytes() const;  // for tests
 
  private:
   explicit BufferPool(std::size_t spare_bytes_max) : spare_bytes_max_(spare_bytes_max) {}

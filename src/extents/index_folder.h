@@ -75,7 +75,7 @@ class IndexFolder {
   // have read to their ends. For the leader, when what they left unfinished is settled.
   Status write_snapshot(const std::function<void(const Visit& add)>& fill);
 
-  // A snapshot made from nothing: for measurements.
+  // A snapshot made from nothing. For tests.
   static Status write_snapshot_file(const std::filesystem::path& tier_folder,
                                     const std::function<void(const Visit& add)>& fill);
 

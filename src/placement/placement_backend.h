@@ -34,14 +34,13 @@ class CountingBackend final : public PlacementBackend {
     ++moves_;
     if (to.tier != kDropped && (to.tier != from.tier || to.bytes > from.bytes)) bytes_written_[to.tier] += to.bytes;
   }
-  void drop_full_copy(PlacementSlot, const PlacedPrefix&) override { ++full_copies_dropped_; }
+  void drop_full_copy(PlacementSlot, const PlacedPrefix&) override {}
 
   std::uint64_t moves() const { return moves_; }
-  std::uint64_t full_copies_dropped() const { return full_copies_dropped_; }
   const std::vector<std::uint64_t>& bytes_written() const { return bytes_written_; }  // by tier
 
  private:
-  std::uint64_t moves_ = 0, full_copies_dropped_ = 0;
+  std::uint64_t moves_ = 0;
   std::vector<std::uint64_t> bytes_written_;
 };
 

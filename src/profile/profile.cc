@@ -251,9 +251,6 @@ Status ContextProfiling::prepare(const Stop& stop) {
   static_cast<void>(engine_->cache().evict_until_free(blocks_to_answer(*engine_, context_, options_.answer_tokens)));
   SHALE_ASSIGN(references_, answer_questions(engine_->model(), engine_->tokenizer(), exact_->sequence,
                                              context_.questions, std::max(options_.answer_tokens, 1U), stop));
-  for (std::size_t i = counted_; i < references_.size(); ++i) {
-    profile_.held_out_answers.push_back(engine_->tokenizer().text(references_[i].answer));
-  }
   return {};
 }
 

@@ -63,8 +63,7 @@ struct ContextProfile {
   ContextKind kind = ContextKind::kProse;
   std::vector<std::string> questions = {};  // that were asked, without the held-out ones
   std::uint32_t questions_by_model = 0;     // of these the model wrote so many for this purpose; the rest are generic
-  std::vector<std::string> held_out_answers = {};  // the full cache's, one per held-out question
-  std::vector<ProfileRow> rows = {};               // `full` first
+  std::vector<ProfileRow> rows = {};        // `full` first
   double seconds = 0;
 };
 

@@ -153,7 +153,7 @@ class Store {
   std::uint32_t unpin(std::span<const BlockKey> keys, std::string_view tenant = {});
   // Extents whose blocks are all among `keys` are forgotten at once and deleted behind that; pinned ones stay.
   std::uint32_t remove(std::span<const BlockKey> keys, std::string_view tenant = {});
-  // Likewise all extents of a run that are not pinned; how many there were.
+  // Likewise all extents of a run that are not pinned; how many there were. For tests.
   std::uint32_t remove_run(const Hash128& run);
 
   // Bounds the bytes of a tenant's extents from now on, in all forms and copies, on all tiers but shared ones; 0: no
@@ -185,7 +185,7 @@ class Store {
   // begin first before others, but for those whose first chunk is damaged.
   std::vector<StoreExtent> inspect(std::span<const BlockKey> keys, std::string_view tenant = {}) const;
   // Everything that the store knows of, of all tenants and namespaces, as it was when this was called. `visit` may call
-  // the store.
+  // the store. For tests.
   void for_each_extent(const std::function<void(const StoreExtent&)>& visit) const;
   // Reads one extent where it lies and verifies every byte of it. Blocks. The first error: kNotFound where it is not
   // there (any more), kCorrupt, kIo. Nothing is removed.

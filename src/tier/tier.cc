@@ -278,11 +278,6 @@ double Tier::read_eta_s(std::uint64_t bytes) const {
   return speed.latency_s + static_cast<double>(reads_queued().bytes + bytes) / speed.read_bytes_per_s;
 }
 
-double Tier::write_eta_s(std::uint64_t bytes) const {
-  const TierSpeed speed = this->speed();
-  return speed.latency_s + static_cast<double>(writes_queued().bytes + bytes) / speed.write_bytes_per_s;
-}
-
 void Tier::expect(const TierSpeed& speed) {
   const std::lock_guard lock(mutex_);
   reads_.fit.expect(speed.latency_s, speed.read_bytes_per_s);

@@ -196,10 +196,9 @@ class Tier {
   TierSpeed speed() const;
   virtual TierQueue reads_queued() const;
   virtual TierQueue writes_queued() const;
-  // Seconds that a read, or write, of `bytes` would take from now, those before it included: latency + (bytes queued +
-  // bytes) / bandwidth.
+  // Seconds that a read of `bytes` would take from now, those before it included: latency + (bytes queued + bytes) /
+  // bandwidth.
   double read_eta_s(std::uint64_t bytes) const;
-  double write_eta_s(std::uint64_t bytes) const;
   // Sets what an earlier process measured, in place of the first guess.
   void expect(const TierSpeed& speed);
   // Writes, reads back and removes blobs of 256 KiB and 4 MiB to fill `speed()`; takes well under a second.

@@ -23,7 +23,6 @@ TEST(CostModel, NeverPredictsNegativeTimeFromNoise) {
 
 TEST(CostModel, OneReportScalesWithTokens) {
   CostModel model;
-  EXPECT_FALSE(model.knows_prefill());
   EXPECT_GT(model.prefill_s(100, 0), 0);
   model.prefill(100, 0, 1.0);
   EXPECT_NEAR(model.prefill_s(200, 0), 2.0, 1e-9);

@@ -1,5 +1,5 @@
 // quest (Tang et al. 2024, arXiv 2406.10774): which pages a query attends to, by an upper bound of its logits in each.
-// It keeps every token: it saves attention time, never memory.
+// It keeps every token: it saves attention time, never memory. Nothing calls it: Shale's attention reads all pages.
 //
 // Works on one KV head. A page's bounds are the smallest and largest key of each channel; no key of the page then has a
 // larger product with a query than Σ_c max(query_c · smallest_c, query_c · largest_c).
