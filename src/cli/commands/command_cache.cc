@@ -6,6 +6,7 @@
 
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
+#include "core/units.h"
 
 namespace shale {
 
@@ -16,6 +17,14 @@ void add_stored_options(Command command, StoredOptions& options) {
 
 void add_pinned_option(Command command, bool& pinned) {
   command.add_flag("--pinned", pinned, "Remove what running processes have pinned, too").configurable(false);
+}
+
+void print_removed(const Removed& removed, const OutputOptions& output) {
+  if (output.json) {
+    print_json({{"removed_extents", removed.extents}, {"removed_bytes", removed.bytes}});
+  } else {
+    fmt::print("removed {} extents, {}\n", removed.extents, format_bytes(removed.bytes));
+  }
 }
 
 void print_other_versions(const StoredListing& listing) {

@@ -18,6 +18,9 @@ void add_stored_options(Command command, StoredOptions& options);
 // The option --pinned, for what removes.
 void add_pinned_option(Command command, bool& pinned);
 
+// What a command removed, as it says it.
+void print_removed(const Removed& removed, const OutputOptions& output);
+
 // A line about what another version of Shale stored, which no command but purge touches; none where there is nothing.
 void print_other_versions(const StoredListing& listing);
 

@@ -1,7 +1,4 @@
-#include <fmt/format.h>
-
 #include "cli/commands/command_cache.h"
-#include "core/units.h"
 #include "runtime/stored_runs.h"
 
 namespace shale {
@@ -31,11 +28,7 @@ Status run_cache_purge(const PurgeOptions& options) {
       }
     }
   }
-  if (options.stored.output.json) {
-    print_json({{"removed_extents", removed.extents}, {"removed_bytes", removed.bytes}});
-  } else {
-    fmt::print("removed {} extents, {}\n", removed.extents, format_bytes(removed.bytes));
-  }
+  print_removed(removed, options.stored.output);
   return {};
 }
 

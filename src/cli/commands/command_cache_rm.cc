@@ -1,9 +1,6 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "cli/commands/command_cache.h"
-#include "core/units.h"
 #include "runtime/stored_runs.h"
 
 namespace shale {
@@ -27,11 +24,7 @@ Status run_cache_rm(const RmOptions& options) {
   }
   Progress progress(options.stored.output, "removing");
   SHALE_ASSIGN(const Removed removed, remove_variants(listing, doomed, progress));
-  if (options.stored.output.json) {
-    print_json({{"removed_extents", removed.extents}, {"removed_bytes", removed.bytes}});
-  } else {
-    fmt::print("removed {} extents, {}\n", removed.extents, format_bytes(removed.bytes));
-  }
+  print_removed(removed, options.stored.output);
   return {};
 }
 
