@@ -124,7 +124,7 @@ def parse_size(text):
 
 def profiled_quality(profile, method):
     """Mean agreement that Shale's engine measured of a method that keeps every token: of FILE or FILE#MODEL, a
-    metadata store (docs/formats/catalogue.md) and the model's name in it."""
+    metadata store (docs/formats/metadata_store.md) and the model's name in it."""
     path, _, model = profile.partition("#")
     try:
         metadata_store = sqlite3.connect(f"file:{path}?mode=ro", uri=True)

@@ -26,7 +26,7 @@ void add_tier_urls(Command command, TierChoice& choice) {
 
 void add_folders(Command command, TierChoice& choice) {
   const char* group = "Tiers";
-  add_size(command, "--disk-size", choice.disk_bytes, "Room of the disk tier; 0: none", "8GiB")
+  add_size(command, "--disk-size", choice.disk_bytes, "Capacity of the disk tier; 0: none", "8GiB")
       .envname("SHALE_DISK_SIZE")
       .group(group);
   command
@@ -41,7 +41,7 @@ void add_folders(Command command, TierChoice& choice) {
       .envname("SHALE_REMOTE")
       .type_name("FOLDER")
       .group(group);
-  add_size(command, "--remote-size", choice.remote_bytes, "Room of the remote tier", "unlimited")
+  add_size(command, "--remote-size", choice.remote_bytes, "Capacity of the remote tier", "unlimited")
       .envname("SHALE_REMOTE_SIZE")
       .group(group);
 }
@@ -69,7 +69,7 @@ void add_model_options(Command command, ModelChoice& choice) {
       .type_name("N")
       .capture_default_str()
       .group(group);
-  command.add_option("--block-size", choice.block_size, "Tokens of a KV page: 8, 16, 32 or 64")
+  command.add_option("--block-size", choice.block_size, "Tokens of a KV block: 8, 16, 32 or 64")
       .envname("SHALE_BLOCK_SIZE")
       .one_of({"8", "16", "32", "64"})
       .type_name("N")
@@ -161,7 +161,7 @@ void add_serving_options(Command command, ServingOptions& options) {
       .envname("SHALE_POOL")
       .group("Tiers");
   add_tier_urls(command, options.tiers);
-  add_size(command, "--memory-size", options.tiers.memory_bytes, "Room of the memory tier; 0: none",
+  add_size(command, "--memory-size", options.tiers.memory_bytes, "Capacity of the memory tier; 0: none",
            "an eighth of memory, at most 1GiB")
       .envname("SHALE_MEMORY_SIZE")
       .group("Tiers");

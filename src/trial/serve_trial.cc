@@ -71,9 +71,9 @@ void add_trial_options(Command command, TrialOptions& options) {
       .existing_directory()
       .type_name("FOLDER");
   add_size(command, "--pool", options.pool_bytes, "Memory for the server's KV pages", "64MiB");
-  add_size(command, "--memory-size", options.memory_bytes, "Room of its memory tier", "16MiB");
-  add_size(command, "--disk-size", options.disk_bytes, "Room of its disk tier", "48MiB");
-  add_size(command, "--remote-size", options.remote_bytes, "Room of its remote tier", "96MiB");
+  add_size(command, "--memory-size", options.memory_bytes, "Capacity of its memory tier", "16MiB");
+  add_size(command, "--disk-size", options.disk_bytes, "Capacity of its disk tier", "48MiB");
+  add_size(command, "--remote-size", options.remote_bytes, "Capacity of its remote tier", "96MiB");
   add_model_options(command, options.model);
 }
 

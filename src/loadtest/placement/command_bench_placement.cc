@@ -311,11 +311,11 @@ void add_bench_placement(Command parent, Action& chosen) {
       .delimiter(',')
       .type_name("S,...")
       .capture_default_str();
-  command.add_option("--memory-share", options->memory_share, "Room of the memory tier, of all exact contexts")
+  command.add_option("--memory-share", options->memory_share, "Capacity of the memory tier, of all exact contexts")
       .range(0.0, 100.0)
       .type_name("SHARE")
       .capture_default_str();
-  command.add_option("--disk-share", options->disk_share, "Room of the disk tier, likewise")
+  command.add_option("--disk-share", options->disk_share, "Capacity of the disk tier, likewise")
       .range(0.0, 100.0)
       .type_name("SHARE")
       .capture_default_str();
