@@ -50,7 +50,8 @@ Result<std::vector<std::string>> questions_in(const std::string& file) {
 }
 
 void print_profile(const ContextProfile& profile, std::string_view metric) {
-  const bool by_agreement = metric == kAgreement, held_out = !profile.held_out_answers.empty();
+  const bool by_agreement = metric == kAgreement,
+             held_out = !profile.rows.empty() && !profile.rows.front().held_out.empty();
   const auto line = [&](std::string_view method, std::string_view keep, std::string_view quality,
                         std::string_view agreement, std::string_view of_held_out, std::string_view kl,
                         std::string_view size) {
