@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "loadtest/serve/serve_compare.h"
 
 namespace shale {
@@ -72,6 +74,39 @@ TEST(ServeMetrics, RequestsThatMissThePoolAreThoseWithLessThanHalfOfIt) {
   const ServeMetrics metrics = metrics_of(row("lru", answers));
   EXPECT_EQ(metrics.pool_missed, 2u);
   EXPECT_EQ(metrics.pool_missed_ttft_p50, 2);
+}
+
+// Also where the one before failed.
+TEST(ServeReport, RepeatsAreRequestsWhoseContextWasAskedAboutBefore) {
+  ServeRow prefill = row("prefill", {answer(9, 1), answer(8, 1), answer(2, 1), failed(), answer(4, 1), answer(6, 1)});
+  for (std::size_t i = 0; i < 6; ++i) prefill.load[i].context = std::array{0, 1, 0, 2, 2, 1}[i];
+  const ServeMetrics metrics = metrics_of(prefill);
+  EXPECT_EQ(metrics.repeats, 3u);
+  EXPECT_EQ(metrics.repeat_ttft_p50, 4);
+  EXPECT_EQ(metrics.repeat_ttft_p90, 6);
+  EXPECT_EQ(metrics.ttft_p90, 9);
+
+  ServeRow lru = prefill;
+  lru.planner = "lru";
+  for (const std::size_t repeat : {2, 4, 5}) lru.answers[repeat] = answer(1, 1);
+  const std::vector<ServeRow> rows = {prefill, lru};
+  const auto groups = groups_of(rows);
+  const PairedValues paired = pair_up(groups[1], groups[0]);
+  EXPECT_THAT(paired.repeat_ttft.own, ElementsAre(ElementsAre(1, 1, 1)));
+  EXPECT_THAT(paired.repeat_ttft.base, ElementsAre(ElementsAre(2, 4, 6)));
+  const std::string tables = text_tables(rows);
+  EXPECT_THAT(tables, HasSubstr("4 / 6 / 6"));
+  EXPECT_THAT(tables, HasSubstr("0.25 [0.25, 0.25]"));
+
+  const Json json = to_json(prefill);
+  EXPECT_EQ(json["repeats"], 3);
+  EXPECT_EQ(json["repeat_ttft_p90"], 6);
+  const auto requests = request_rows(prefill);
+  EXPECT_EQ(requests[1]["repeat"], false);
+  EXPECT_EQ(requests[4]["repeat"], true);
+  const ServeRow first = row("lru", {answer(1, 1)});
+  EXPECT_TRUE(to_json(first)["repeat_ttft_p50"].is_null());
+  EXPECT_THAT(text_tables({&first, 1}), Not(HasSubstr("0 / 0 / 0")));
 }
 
 TEST(ServeReport, JsonHasEveryFieldAndNothingOfNothing) {

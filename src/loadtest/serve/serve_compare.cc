@@ -67,15 +67,21 @@ PairedValues pair_up(const ServeGroup& own, const ServeGroup& base) {
   const std::size_t span = span_of(own, base);
   for (std::size_t seed = 0; seed < std::min(own.rows.size(), base.rows.size()); ++seed) {
     const auto &mine = own.rows[seed]->answers, &theirs = base.rows[seed]->answers;
+    const std::vector<bool> repeats = repeats_of(own.rows[seed]->load);
     for (std::size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
       if (i % span == 0) {
-        for (auto* values : {&paired.ttft.own, &paired.ttft.base, &paired.itl.own, &paired.itl.base}) {
-          values->emplace_back();
+        for (PairedValues::Values* values : {&paired.ttft, &paired.repeat_ttft, &paired.itl}) {
+          values->own.emplace_back();
+          values->base.emplace_back();
         }
       }
       if (!mine[i].error.empty() || !theirs[i].error.empty()) continue;
       paired.ttft.own.back().push_back(mine[i].pieces_s.front());
       paired.ttft.base.back().push_back(theirs[i].pieces_s.front());
+      if (repeats[i]) {
+        paired.repeat_ttft.own.back().push_back(mine[i].pieces_s.front());
+        paired.repeat_ttft.base.back().push_back(theirs[i].pieces_s.front());
+      }
       std::ranges::copy(gaps_of(mine[i]), std::back_inserter(paired.itl.own.back()));
       std::ranges::copy(gaps_of(theirs[i]), std::back_inserter(paired.itl.base.back()));
     }

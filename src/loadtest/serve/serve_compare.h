@@ -28,7 +28,7 @@ struct PairedValues {
   struct Values {
     std::vector<std::vector<double>> own, base;
   };
-  Values ttft, itl;
+  Values ttft, repeat_ttft, itl;  // repeats: whose context was asked about before
 };
 PairedValues pair_up(const ServeGroup& own, const ServeGroup& base);
 

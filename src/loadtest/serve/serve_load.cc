@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "core/utf8.h"
@@ -126,6 +127,13 @@ Result<std::vector<LoadRequest>> make_load(std::span<const LoadContext> contexts
     }
   }
   return load;
+}
+
+std::vector<bool> repeats_of(std::span<const LoadRequest> load) {
+  std::set<std::size_t> contexts;
+  std::vector<bool> repeats;
+  for (const LoadRequest& request : load) repeats.push_back(!contexts.insert(request.context).second);
+  return repeats;
 }
 
 std::vector<LoadRequest> at_rate(std::vector<LoadRequest> load, double requests_per_s) {

@@ -75,6 +75,8 @@ struct ServeLoadOptions {
 // longer, and answers are as long as the trace's, `answer_tokens` at most.
 Result<std::vector<LoadRequest>> make_load(std::span<const LoadContext> contexts, std::span<const TraceArrival> trace,
                                            const ServeLoadOptions& options);
+// Of each request, whether one before it was about the same context: only then can anything have been kept of it.
+std::vector<bool> repeats_of(std::span<const LoadRequest> load);
 std::vector<LoadRequest> at_rate(std::vector<LoadRequest> load, double requests_per_s);
 
 }  // namespace shale

@@ -22,7 +22,8 @@ std::vector<double> gaps_of(const ServedAnswer& answer) {
 ServeMetrics metrics_of(const ServeRow& row) {
   ServeMetrics metrics;
   metrics.requests = row.answers.size();
-  std::vector<double> ttft, itl, e2e, missed;
+  const std::vector<bool> repeats = repeats_of(row.load);
+  std::vector<double> ttft, repeat_ttft, itl, e2e, missed;
   double last_s = 0, tokens = 0;
   for (std::size_t i = 0; i < row.answers.size(); ++i) {
     const ServedAnswer& answer = row.answers[i];
@@ -31,6 +32,7 @@ ServeMetrics metrics_of(const ServeRow& row) {
       continue;
     }
     ttft.push_back(answer.pieces_s.front());
+    if (repeats[i]) repeat_ttft.push_back(ttft.back());
     e2e.push_back(answer.end_s);
     std::ranges::copy(gaps_of(answer), std::back_inserter(itl));
     last_s = std::max(last_s, row.load[i].at_s + answer.end_s);
@@ -45,6 +47,10 @@ ServeMetrics metrics_of(const ServeRow& row) {
   metrics.ttft_p50 = quantile(ttft, 0.5);
   metrics.ttft_p90 = quantile(ttft, 0.9);
   metrics.ttft_p99 = quantile(ttft, 0.99);
+  metrics.repeats = repeat_ttft.size();
+  metrics.repeat_ttft_p50 = quantile(repeat_ttft, 0.5);
+  metrics.repeat_ttft_p90 = quantile(repeat_ttft, 0.9);
+  metrics.repeat_ttft_p99 = quantile(repeat_ttft, 0.99);
   metrics.itl_p50 = quantile(itl, 0.5);
   metrics.itl_p99 = quantile(itl, 0.99);
   metrics.itl_max = quantile(itl, 1);

@@ -31,10 +31,13 @@ struct ServeRow {
 struct ServeMetrics {
   std::size_t requests = 0, failed = 0, lossy = 0;
   double ttft_p50 = 0, ttft_p90 = 0, ttft_p99 = 0;  // from the planned arrival to the first text
-  double itl_p50 = 0, itl_p99 = 0, itl_max = 0;     // over all gaps between pieces of text
-  double e2e_p50 = 0;                               // from the planned arrival to the answer's end
-  double run_seconds = 0;                           // from the first planned arrival to the last end
-  double tokens_per_second = 0;                     // of answers, in these
+  // Of those whose context was asked about before (repeats_of).
+  std::size_t repeats = 0;
+  double repeat_ttft_p50 = 0, repeat_ttft_p90 = 0, repeat_ttft_p99 = 0;
+  double itl_p50 = 0, itl_p99 = 0, itl_max = 0;  // over all gaps between pieces of text
+  double e2e_p50 = 0;                            // from the planned arrival to the answer's end
+  double run_seconds = 0;                        // from the first planned arrival to the last end
+  double tokens_per_second = 0;                  // of answers, in these
   std::uint64_t prompt_tokens = 0, computed_tokens = 0;
   std::map<std::string, std::uint64_t> cached_tokens;  // prompt_tokens = computed_tokens + these
   // Requests that found less than half of their prompt in the pool.

@@ -58,14 +58,19 @@ std::string sources(std::span<const ServeMetrics> metrics) {
 
 std::string latency_table(const std::vector<ServeGroup>& groups) {
   const auto three = [](double a, double b, double c) { return fmt::format("{:.3g} / {:.3g} / {:.3g}", a, b, c); };
-  std::string out = fmt::format("{:<15} {:<10} {:>6}  {:>23}  {:>23}  {:>10} {:>8}  {}\n", "RATE", "PLANNER", "FAILED",
-                                "TTFT p50 / p90 / p99", "ITL p50 / p99 / max", "ANSWER p50", "TOKENS/S", "TOKENS FROM");
+  std::string out = fmt::format("{:<15} {:<10} {:>6}  {:>23}  {:>23}  {:>23}  {:>10} {:>8}  {}\n", "RATE", "PLANNER",
+                                "FAILED", "TTFT p50 / p90 / p99", "REPEATS p50 / p90 / p99", "ITL p50 / p99 / max",
+                                "ANSWER p50", "TOKENS/S", "TOKENS FROM");
   for (const ServeGroup& group : groups) {
     const std::span<const ServeMetrics> f = group.metrics;
     out += fmt::format(
-        "{:<15} {:<10} {:>6.4g}  {:>23}  {:>23}  {:>10.3g} {:>8.3g}  {}\n",
+        "{:<15} {:<10} {:>6.4g}  {:>23}  {:>23}  {:>23}  {:>10.3g} {:>8.3g}  {}\n",
         rate_text(group.rate, group.rate_to_prefill), group.name, mean(f, &ServeMetrics::failed),
         three(mean(f, &ServeMetrics::ttft_p50), mean(f, &ServeMetrics::ttft_p90), mean(f, &ServeMetrics::ttft_p99)),
+        mean(f, &ServeMetrics::repeats) > 0
+            ? three(mean(f, &ServeMetrics::repeat_ttft_p50), mean(f, &ServeMetrics::repeat_ttft_p90),
+                    mean(f, &ServeMetrics::repeat_ttft_p99))
+            : "-",
         three(mean(f, &ServeMetrics::itl_p50), mean(f, &ServeMetrics::itl_p99), mean(f, &ServeMetrics::itl_max)),
         mean(f, &ServeMetrics::e2e_p50), mean(f, &ServeMetrics::tokens_per_second), sources(f));
   }
@@ -84,26 +89,35 @@ std::string work_table(const std::vector<ServeGroup>& groups) {
   return out;
 }
 
-std::string paired_table(const std::vector<ServeGroup>& groups) {
-  std::string out;
+std::string ratio_text(const PairedValues::Values& values, double share) {
+  if (std::ranges::all_of(values.own, &std::vector<double>::empty)) return "-";
+  const Interval of = ratio_of_quantiles(values.own, values.base, share);
+  return fmt::format("{:.2f} [{:.2f}, {:.2f}]", of.mean, of.low, of.high);
+}
+
+// Of all requests, and of the repeats.
+std::string paired_tables(const std::vector<ServeGroup>& groups) {
+  static constexpr char kLine[] = "{:<15} {:<10} {:<20}  {:<20}  {:<20}  {}\n";
+  static constexpr char kRepeatsLine[] = "{:<15} {:<10} {:<20}  {:<20}  {}\n";
+  std::string all, repeats;
   for (const ServeGroup& group : groups) {
     const ServeGroup* base = base_of(groups, group);
     if (base == nullptr || base == &group) continue;
-    if (out.empty()) {
-      out = fmt::format(
-          "\nof {}'s, request by request, with intervals of 95 %\n{:<15} {:<10} {:<20}  {:<20}  {:<20}  {}\n",
-          base->name, "RATE", "PLANNER", "TTFT p50", "TTFT p90", "TTFT p99", "ITL p99");
+    if (all.empty()) {
+      all = fmt::format("\nof {}'s, request by request, with intervals of 95 %\n", base->name) +
+            fmt::format(kLine, "RATE", "PLANNER", "TTFT p50", "TTFT p90", "TTFT p99", "ITL p99");
+      repeats = "\nof these, repeats: requests whose context was asked about before\n" +
+                fmt::format(kRepeatsLine, "RATE", "PLANNER", "TTFT p50", "TTFT p90", "TTFT p99");
     }
     const PairedValues paired = pair_up(group, *base);
-    const auto ratio = [&](const PairedValues::Values& values, double share) {
-      const Interval of = ratio_of_quantiles(values.own, values.base, share);
-      return fmt::format("{:.2f} [{:.2f}, {:.2f}]", of.mean, of.low, of.high);
-    };
-    out += fmt::format("{:<15} {:<10} {:<20}  {:<20}  {:<20}  {}\n", rate_text(group.rate, group.rate_to_prefill),
-                       group.name, ratio(paired.ttft, 0.5), ratio(paired.ttft, 0.9), ratio(paired.ttft, 0.99),
-                       ratio(paired.itl, 0.99));
+    const std::string rate = rate_text(group.rate, group.rate_to_prefill);
+    all += fmt::format(kLine, rate, group.name, ratio_text(paired.ttft, 0.5), ratio_text(paired.ttft, 0.9),
+                       ratio_text(paired.ttft, 0.99), ratio_text(paired.itl, 0.99));
+    const PairedValues::Values& of = paired.repeat_ttft;
+    repeats +=
+        fmt::format(kRepeatsLine, rate, group.name, ratio_text(of, 0.5), ratio_text(of, 0.9), ratio_text(of, 0.99));
   }
-  return out;
+  return all + repeats;
 }
 
 std::string health_table(const std::vector<ServeGroup>& groups) {
@@ -131,6 +145,7 @@ std::string health_table(const std::vector<ServeGroup>& groups) {
 Json to_json(const ServeRow& row) {
   const ServeMetrics metrics = metrics_of(row);
   const auto answered = [&](double value) { return metrics.failed < metrics.requests ? Json(value) : Json(); };
+  const auto repeated = [&](double value) { return metrics.repeats > 0 ? Json(value) : Json(); };
   return {{"planner", row.planner},
           {"rate", row.rate},
           {"rate_to_prefill", row.rate_to_prefill},
@@ -140,6 +155,10 @@ Json to_json(const ServeRow& row) {
           {"ttft_p50", answered(metrics.ttft_p50)},
           {"ttft_p90", answered(metrics.ttft_p90)},
           {"ttft_p99", answered(metrics.ttft_p99)},
+          {"repeats", metrics.repeats},
+          {"repeat_ttft_p50", repeated(metrics.repeat_ttft_p50)},
+          {"repeat_ttft_p90", repeated(metrics.repeat_ttft_p90)},
+          {"repeat_ttft_p99", repeated(metrics.repeat_ttft_p99)},
           {"itl_p50", answered(metrics.itl_p50)},
           {"itl_p99", answered(metrics.itl_p99)},
           {"itl_max", answered(metrics.itl_max)},
@@ -166,6 +185,7 @@ Json to_json(const ServeRow& row) {
 
 std::vector<Json> request_rows(const ServeRow& row) {
   std::vector<Json> rows;
+  const std::vector<bool> repeats = repeats_of(row.load);
   for (std::size_t i = 0; i < row.answers.size(); ++i) {
     const LoadRequest& asked = row.load[i];
     const ServedAnswer& answer = row.answers[i];
@@ -178,6 +198,7 @@ std::vector<Json> request_rows(const ServeRow& row) {
                     {"arrival", asked.at_s},
                     {"context", asked.context},
                     {"question", asked.question},
+                    {"repeat", static_cast<bool>(repeats[i])},
                     {"error", well ? Json() : Json(answer.error)},
                     {"ttft", answer.pieces_s.empty() ? Json() : Json(answer.pieces_s.front())},
                     {"itl", gaps_of(answer)},
@@ -193,8 +214,9 @@ std::vector<Json> request_rows(const ServeRow& row) {
 
 std::string text_tables(std::span<const ServeRow> rows) {
   const std::vector<ServeGroup> groups = groups_of(rows);
-  return "seconds; TTFT and ANSWER from the planned arrival, ITL between two tokens\n" + latency_table(groups) + "\n" +
-         work_table(groups) + paired_table(groups) + health_table(groups);
+  return "seconds; TTFT and ANSWER from the planned arrival, ITL between two tokens\n"
+         "REPEATS: TTFT of requests whose context was asked about before\n" +
+         latency_table(groups) + "\n" + work_table(groups) + paired_tables(groups) + health_table(groups);
 }
 
 std::vector<Chart> charts_of(std::span<const ServeRow> rows) {
