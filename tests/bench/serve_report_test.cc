@@ -109,6 +109,12 @@ TEST(ServeReport, RepeatsAreRequestsWhoseContextWasAskedAboutBefore) {
   EXPECT_THAT(text_tables({&first, 1}), Not(HasSubstr("0 / 0 / 0")));
 }
 
+TEST(ServeReport, SaysWhoseCoresOthersTook) {
+  ServeRow lru = row("lru", {answer(1, 1)});
+  lru.metrics = {{"shale_engine_threads_short_seconds_total", 7.25}};
+  EXPECT_THAT(text_tables({&lru, 1}), HasSubstr("7.25 s"));
+}
+
 TEST(ServeReport, JsonHasEveryFieldAndNothingOfNothing) {
   ServeRow lru = row("lru", {answer(1, 0.5), failed()});
   lru.metrics = {{"shale_tier_read_bytes_total{tier=\"disk\"}", 4096},

@@ -78,12 +78,13 @@ std::string latency_table(const std::vector<ServeGroup>& groups) {
 }
 
 std::string work_table(const std::vector<ServeGroup>& groups) {
-  std::string out = fmt::format("{:<15} {:<10} {:>10} {:>8}  {:<48}  {}\n", "RATE", "PLANNER", "BACKGROUND", "PLANNING",
-                                "READ", "WRITTEN");
+  std::string out = fmt::format("{:<15} {:<10} {:>10} {:>8} {:>14}  {:<48}  {}\n", "RATE", "PLANNER", "BACKGROUND",
+                                "PLANNING", "SHORT OF CORES", "READ", "WRITTEN");
   for (const ServeGroup& group : groups) {
     out += fmt::format(
-        "{:<15} {:<10} {:>8.3g} s {:>6.2g} s  {:<48}  {}\n", rate_text(group.rate, group.rate_to_prefill), group.name,
-        mean(group.metrics, &ServeMetrics::background_seconds), mean(group.metrics, &ServeMetrics::planning_seconds),
+        "{:<15} {:<10} {:>8.3g} s {:>6.2g} s {:>12.3g} s  {:<48}  {}\n", rate_text(group.rate, group.rate_to_prefill),
+        group.name, mean(group.metrics, &ServeMetrics::background_seconds),
+        mean(group.metrics, &ServeMetrics::planning_seconds), mean(group.metrics, &ServeMetrics::threads_short_seconds),
         by_tier(group.rows, kBytesRead), by_tier(group.rows, kBytesWritten));
   }
   return out;
