@@ -11,13 +11,11 @@ from typing import NamedTuple
 from .store import ClosedAtExit, drain
 
 
-def _wait_for_news(store, seconds, *others):
-    """Of the store, or until another descriptor can be read; all of these are drained."""
+def _wait_for_news(seconds, *descriptors):
+    """Until one of them can be read; all that can are drained."""
     poll = select.poll()  # select() takes none beyond 1023
-    for descriptor in others:
+    for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    with contextlib.suppress(ValueError):  # it has been closed, and its loads go on: whoever waits looks after them
-        poll.register(store.event_fd, select.POLLIN)
     drain(descriptor for descriptor, _ in poll.poll(None if seconds is None else 1000 * seconds))
 
 
@@ -137,7 +135,10 @@ class Progress:
 
     def _wait_until(self, come):
         while not self.poll() and not come():
-            _wait_for_news(self._store, self.wait_s(0.01))
+            news = []
+            with contextlib.suppress(ValueError):  # it has been closed, and its loads go on
+                news.append(self._store.event_fd)
+            _wait_for_news(self.wait_s(0.01), *news)
 
     def wait_layer(self, layer):
         self._wait_until(lambda: self._delivered > layer)
@@ -150,8 +151,8 @@ class BackgroundLoader(ClosedAtExit):
     """A thread that brings blocks while the engine computes others."""
 
     def __init__(self, store):
-        self._store = store
         self._news = os.eventfd(0, os.EFD_NONBLOCK)  # something was added, or it is to end
+        self._arrived = os.dup(store.event_fd)  # which may close before this, and have its number used by others
         self._added, self._ended = collections.deque(), collections.deque()
         self._some_ended = threading.Event()
         self._closing = False
@@ -184,12 +185,13 @@ class BackgroundLoader(ClosedAtExit):
         os.eventfd_write(self._news, 1)
         self._thread.join()
         os.close(self._news)
+        os.close(self._arrived)
 
     def _run(self):
         loading = []
         while not self._closing:
             wait_s = min((progress.wait_s(0.05) for progress in loading), default=None)
-            _wait_for_news(self._store, wait_s, self._news)
+            _wait_for_news(wait_s, self._news, self._arrived)
             while self._added:
                 loading.append(self._added.popleft())
             still = [progress for progress in loading if not progress.poll()]

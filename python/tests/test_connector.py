@@ -1,5 +1,6 @@
 """The connector for paged engines, called as vLLM calls its own, on an engine that computes nothing but numbers."""
 
+import os
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 from paged_engine import BLOCK, ELEMENTS, SHAPE, Engine, keys_of, numbers_of, open_store, vec_offsets, writer_of
 from shale.connector import Scheduler
 from shale.connector_options import Options
+from shale.loader import BackgroundLoader
 from shale.paged import PagedKv, learn_offsets
 
 
@@ -215,3 +217,29 @@ def test_an_engine_may_load_without_saving_and_save_without_loading():
         assert consumer.serve("three", longer, blocks) == 3 and consumer.holds(longer, blocks)
         consumer.finish()
         assert consumer.worker.counted["saves"] == 0 and store.lookup(longer).blocks == 3
+
+
+class Ended:
+    """A load that is over."""
+
+    def wait_s(self, most_s):
+        return most_s
+
+    def poll(self):
+        return True
+
+
+def test_a_loader_whose_store_was_closed_reads_of_nobody_else():
+    read_end, write_end = os.pipe()
+    with open_store() as store:
+        loader, event_fd = BackgroundLoader(store), store.event_fd
+        loader.add(Ended())
+        while not loader.ended(1.0):
+            pass
+    os.dup2(read_end, event_fd)  # the number is free
+    os.write(write_end, b"somebody's")
+    loader.close()
+    os.set_blocking(read_end, False)
+    assert os.read(read_end, 100) == b"somebody's"
+    for descriptor in (read_end, write_end, event_fd):
+        os.close(descriptor)
