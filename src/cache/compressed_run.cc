@@ -20,7 +20,7 @@ std::optional<StagedTokens> staging_for(const PageShape& shape, std::uint32_t to
 
 std::uint64_t CompressedRun::bytes_for(double keep) const {
   std::uint64_t bytes = 0;
-  for (const auto& extent : extents) bytes += extent.manifest.bytes_for(keep);
+  for (const auto& extent : extents) bytes += extent.manifest.bytes_for(keep) + extent.manifest.tiers.bytes().size();
   return bytes;
 }
 
@@ -37,6 +37,11 @@ struct RunCompressor::State {
   std::optional<Ranking> ranking = {};
   std::uint32_t encoded = 0;  // tokens
   std::optional<ExtentEncoder> encoder = {};
+
+  void look_at_blocks() {
+    staged = staging_for(from.pool().shape(), run.tokens, run.method);
+    view = staged ? readable(staged->view()) : view_of(from, first, run.tokens);
+  }
 
   Status start_ranker() {
     SHALE_ASSIGN(ranker, RunRanker::start(view, run.method.ranking(), first, codec.scorers, statistics, codec.model));
@@ -71,9 +76,17 @@ Result<RunCompressor> RunCompressor::start(const RunCodec& codec, const Sequence
                                            std::uint32_t tokens, const Method& method, AttentionStatistics statistics) {
   SHALE_TRY(method.check());
   std::unique_ptr<State> state(new State{codec, from, first, std::move(statistics), {method, tokens, {}}});
-  state->staged = staging_for(from.pool().shape(), tokens, method);
-  state->view = state->staged ? readable(state->staged->view()) : view_of(from, first, tokens);
+  state->look_at_blocks();
   if (!method.scorer.empty()) SHALE_TRY(state->start_ranker());
+  return RunCompressor(std::move(state));
+}
+
+Result<RunCompressor> RunCompressor::start(const RunCodec& codec, const Sequence& from, std::uint32_t first,
+                                           std::uint32_t tokens, const Method& method, TierMap tiers) {
+  SHALE_TRY(method.check());
+  std::unique_ptr<State> state(new State{codec, from, first, {}, {method, tokens, {}}});
+  state->look_at_blocks();
+  if (!method.scorer.empty()) state->ranking = Ranking{method.ranking(), std::move(tiers)};
   return RunCompressor(std::move(state));
 }
 

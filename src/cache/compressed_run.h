@@ -30,10 +30,12 @@ struct CompressedRun {
   std::uint32_t tokens = 0;
   std::vector<ExtentEncoder::Encoded> extents;
 
-  std::uint64_t bytes_for(double keep) const;  // of the blobs that hold it
+  // What it takes at rest: blobs that hold `keep`, and tier maps, which are whole at every keep. The rest of manifests
+  // (keys, checksums) is not in it.
+  std::uint64_t bytes_for(double keep) const;
 };
 
-// Ranks and encodes. One caller at a time.
+// Ranks, where that is not done, and encodes. One caller at a time.
 class RunCompressor {
  public:
   // Tokens [first, first + tokens) of `from`, whole blocks whose heads agree; the sequence's pages there must stay as
@@ -41,6 +43,9 @@ class RunCompressor {
   // scorers whose needs are not met, by name; kUnsupported for a head dimension that the quantizer cannot take.
   static Result<RunCompressor> start(const RunCodec& codec, const Sequence& from, std::uint32_t first,
                                      std::uint32_t tokens, const Method& method, AttentionStatistics statistics);
+  // The same of tokens that are ranked already: `tiers` are theirs, and looked at only for a method with a scorer.
+  static Result<RunCompressor> start(const RunCodec& codec, const Sequence& from, std::uint32_t first,
+                                     std::uint32_t tokens, const Method& method, TierMap tiers);
   ~RunCompressor();
   RunCompressor(RunCompressor&&) noexcept;
   RunCompressor& operator=(RunCompressor&&) noexcept;

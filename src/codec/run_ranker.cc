@@ -103,23 +103,15 @@ bool RunRanker::step(Executor& executor) {
     executor.parallel_for(count, [&](std::size_t i) { s.score(s.layers_scored + static_cast<std::uint32_t>(i)); });
     s.layers_scored += static_cast<std::uint32_t>(count);
   } else if (s.budget && layers > 0 && s.tiers_cut + 1 < kImportanceTiers) {
-    cut_tier(*s.budget, {layers, s.shape().kv_heads, s.tokens(), s.scores}, s.scorer_window, s.tiers_cut++, s.tier_of);
+    const ModelScores scores{layers, s.shape().kv_heads, s.tokens(), s.scores};
+    cut_tier(*s.budget, scores, s.scorer_window, kKeepGrid, s.tiers_cut++, s.tier_of);
   }
   return s.layers_scored < layers || (s.budget && layers > 0 && s.tiers_cut + 1 < kImportanceTiers);
 }
 
 Ranking RunRanker::finish() {
   State& s = *state_;
-  Ranking ranking{std::move(s.name), TierMap(s.shape().pages_per_block(), s.tokens())};
-  std::size_t at = 0;
-  for (const std::uint32_t layer : s.layers) {
-    for (std::uint32_t head = 0; head < s.shape().kv_heads; ++head) {
-      for (std::uint32_t token = 0; token < s.tokens(); ++token) {
-        ranking.tiers.set(s.shape().page_index(layer, head), token, s.tier_of[at++]);
-      }
-    }
-  }
-  return ranking;
+  return {std::move(s.name), tier_map(s.shape(), s.tokens(), s.layers, s.tier_of)};
 }
 
 }  // namespace shale

@@ -42,12 +42,18 @@ std::vector<ContextSignals> context_signals(const ExactContext& context, std::ui
     const auto index = static_cast<std::uint32_t>(i);
     const HeadDistortion distortion = distortion_of(*pages, index, observed, attention_scale);
     for (std::size_t c = 0; c < configurations.size(); ++c) {
-      const auto marks = std::span(configurations[c].kept).subspan(i * tokens, tokens);
-      std::vector<std::uint32_t> kept, dropped;
-      for (std::uint32_t t = 0; t < tokens; ++t) (marks[t] ? kept : dropped).push_back(t);
-      of_heads[i][c] = {.mass = distortion.attention(kept), .error = distortion.dropped(dropped)};
-      if (const Quantizer* quantizer = configurations[c].quantizer) {
-        of_heads[i][c].error += distortion.coded(kept, quantizer->of_head(index));
+      const auto& [tiers, quantizers] = configurations[c];
+      std::vector<std::vector<std::uint32_t>> by_tier(kImportanceTiers);
+      for (std::uint32_t t = 0; t < tokens; ++t) by_tier[tiers.tier(index, t)].push_back(t);
+      for (std::uint32_t tier = 0; tier < kImportanceTiers; ++tier) {
+        if (tier >= quantizers.size()) {
+          of_heads[i][c].error += distortion.dropped(by_tier[tier]);
+          continue;
+        }
+        of_heads[i][c].mass += distortion.attention(by_tier[tier]);
+        if (const auto& coder = quantizers[tier]) {
+          of_heads[i][c].error += distortion.coded(by_tier[tier], coder->of_head(index));
+        }
       }
     }
   });

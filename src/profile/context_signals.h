@@ -3,13 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "codec/ranking.h"
 #include "core/executor.h"
 #include "profile/exact_context.h"
 #include "quantizers/quantizer.h"
-#include "scoring/budgets/budget.h"
 
 namespace shale {
 
@@ -21,13 +22,14 @@ struct ContextSignals {
 };
 
 struct SignalConfiguration {
-  Kept kept;                             // [layers][kv_heads][tokens]
-  const Quantizer* quantizer = nullptr;  // null: as computed
+  TierMap tiers;
+  // Of each tier that is kept, the most important first; null: as computed.
+  std::vector<std::unique_ptr<Quantizer>> quantizers;
 };
 
 // Means over all heads, one a configuration, of the first `tokens` tokens of the context, which was observed with
-// kSignalQueries last queries or more. Attention is that of these queries at the model's scale, taken once for all
-// configurations.
+// kSignalQueries last queries or more. Tokens are coded tier by tier, as `shale compress` predicts them. Attention is
+// that of these queries at the model's scale, taken once for all configurations.
 std::vector<ContextSignals> context_signals(const ExactContext& context, std::uint32_t tokens,
                                             std::span<const SignalConfiguration> configurations, float attention_scale,
                                             Executor& executor);

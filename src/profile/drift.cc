@@ -12,9 +12,8 @@
 namespace shale {
 namespace {
 
-// Rows that can be measured in the pool, evenly spread.
-std::vector<QualityRecord> sample(std::vector<QualityRecord> rows, std::uint32_t count) {
-  std::erase_if(rows, [](const QualityRecord& row) { return row.method.quantizer.contains('/'); });
+// Some of the rows, evenly spread.
+std::vector<QualityRecord> sample(std::span<const QualityRecord> rows, std::uint32_t count) {
   std::vector<QualityRecord> chosen;
   const std::size_t wanted = std::min<std::size_t>(count, rows.size());
   for (std::size_t i = 0; i < wanted; ++i) chosen.push_back(rows[(2 * i + 1) * rows.size() / (2 * wanted)]);
@@ -88,8 +87,8 @@ Result<DriftCheck> check_drift(Engine& engine, const AskedContext& context, cons
   const OwnTime time(options.stop);
   const MetadataStore* metadata_store = engine.cache().metadata_store();
   if (!metadata_store) return fail(ErrorCode::kNotFound, "without a metadata store nothing is known of the context");
-  SHALE_ASSIGN(std::vector<QualityRecord> known, metadata_store->qualities(engine.cache().run_of(context.tokens)));
-  const std::vector<QualityRecord> rows = sample(std::move(known), options.configurations);
+  SHALE_ASSIGN(const auto known, metadata_store->qualities(engine.cache().run_of(context.tokens)));
+  const std::vector<QualityRecord> rows = sample(known, options.configurations);
   if (rows.empty()) return fail(ErrorCode::kNotFound, "the context was never profiled");
   if (context.questions.empty()) return fail(ErrorCode::kNotFound, "no user asked anything about the context yet");
 

@@ -64,6 +64,16 @@ class Stop {
 };
 Status check_stop(const Stop& stop, std::uint32_t depth = 0);
 
+// Does what is left of a RunCompressor or a RunExpander.
+template <class Steps>
+Status step_through(Steps& steps, Executor& executor, const Stop& stop) {
+  for (bool more = true; more;) {
+    SHALE_ASSIGN(more, steps.step(executor));
+    SHALE_TRY(check_stop(stop));
+  }
+  return {};
+}
+
 // Time that measuring itself takes, from now on.
 class OwnTime {
  public:

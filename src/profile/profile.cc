@@ -65,10 +65,7 @@ Result<CompressedRun> MethodProfiler::compress(const Method& method) {
   const std::uint32_t tokens = cache.whole_blocks(exact_.run.tokens.size());
   SHALE_ASSIGN(RunCompressor compressor,
                RunCompressor::start(cache.codec(), exact_.sequence, 0, tokens, method, exact_.run.statistics));
-  for (bool more = true; more;) {
-    SHALE_ASSIGN(more, compressor.step(engine_.model().executor()));
-    SHALE_TRY(check_stop(stop_));
-  }
+  SHALE_TRY(step_through(compressor, engine_.model().executor(), stop_));
   return compressor.finish();
 }
 

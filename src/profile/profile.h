@@ -52,7 +52,7 @@ struct ProfileRow {
   double agreement = 0;  // share of positions whose arg max is the reference's token; mean over questions
   double kl = 0;         // mean KL(full ‖ compressed) over positions, nats; mean over questions
   std::uint32_t questions = 0;
-  std::uint64_t bytes = 0;           // at rest, at this keep
+  std::uint64_t bytes = 0;           // at rest, at this keep: CompressedRun::bytes_for
   double decode_s = 0;               // from those bytes to blocks, without reading
   std::vector<Divergence> held_out;  // one per held-out question
 };

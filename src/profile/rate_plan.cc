@@ -113,7 +113,7 @@ class RatePlanner {
   std::uint32_t tokens_;
   PageShape shape_;
   std::string budget_;
-  std::vector<std::uint8_t> tier_of_;  // [layers · kv_heads][tokens]
+  TierMap tiers_;
   std::vector<TierBytes> bytes_;       // by quantizer
   std::vector<Precision> precisions_;  // all there are
   std::vector<HeadCosts> costs_;       // by head
@@ -125,31 +125,19 @@ Result<RatePlanner> RatePlanner::make(const RankedContext& context, const ViewPa
   RatePlanner planner(context, pages, quantizers, executor);
   planner.budget_ = budget;
   const PageShape& shape = planner.shape_;
-  const std::size_t heads = shape.pages_per_block(), layer_size = std::size_t{shape.kv_heads} * planner.tokens_;
   const std::vector<std::uint32_t> layers = ranked_layers(shape.layers, context.model.windows);
-  std::vector<std::uint8_t> ranked(layers.size() * layer_size, kKeepGrid.size() - 1);
   const ModelScores scores{static_cast<std::uint32_t>(layers.size()), shape.kv_heads, planner.tokens_, context.scores};
-  for (std::uint32_t s = 0; s + 1 < kKeepGrid.size(); ++s) {
-    cut_tier(*across_heads, scores, context.scorer_window, s, ranked);
-  }
-  planner.tier_of_.resize(heads * planner.tokens_);
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    std::copy_n(&ranked[i * layer_size], layer_size, &planner.tier_of_[layers[i] * layer_size]);
-  }
-  TierMap tiers(static_cast<std::uint32_t>(heads), planner.tokens_);
-  for (std::uint32_t head = 0; head < heads; ++head) {
-    for (std::uint32_t token = 0; token < planner.tokens_; ++token) {
-      tiers.set(head, token, planner.tier_of_[std::size_t{head} * planner.tokens_ + token]);
-    }
-  }
+  planner.tiers_ = cut_tiers(*across_heads, scores, context.scorer_window, shape, layers);
   for (const auto& quantizer : quantizers) {
     const Method method{context.scorer, std::string(quantizer->name()), budget == "uniform" ? "" : budget};
-    SHALE_ASSIGN(TierBytes bytes, tier_bytes(pages.view().geometry, method, planner.tokens_, tiers, context.tables));
+    SHALE_ASSIGN(TierBytes bytes,
+                 tier_bytes(pages.view().geometry, method, planner.tokens_, planner.tiers_, context.tables));
     planner.bytes_.push_back(std::move(bytes));
   }
-  planner.costs_.resize(heads);
-  executor.parallel_for(
-      heads, [&](std::size_t head) { planner.costs_[head] = planner.costs_of(static_cast<std::uint32_t>(head)); });
+  planner.costs_.resize(shape.pages_per_block());
+  executor.parallel_for(planner.costs_.size(), [&](std::size_t head) {
+    planner.costs_[head] = planner.costs_of(static_cast<std::uint32_t>(head));
+  });
   return planner;
 }
 
@@ -183,7 +171,7 @@ HeadDistortion RatePlanner::distortion_of(std::uint32_t head) const {
 std::vector<std::vector<std::uint32_t>> RatePlanner::tokens_by_tier(std::uint32_t head) const {
   std::vector<std::vector<std::uint32_t>> by_tier(kKeepGrid.size());
   for (std::uint32_t token = 0; token < tokens_; ++token) {
-    by_tier[tier_of_[std::size_t{head} * tokens_ + token]].push_back(token);
+    by_tier[tiers_.tier(head, token)].push_back(token);
   }
   return by_tier;
 }

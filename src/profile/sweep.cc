@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "codec/compressed_copy.h"
 #include "codec/ranking.h"
+#include "codec/tier_cut.h"
 #include "profile/context_scores.h"
 #include "profile/context_signals.h"
 #include "profile/prompt.h"
@@ -15,6 +15,17 @@
 
 namespace shale {
 namespace {
+
+// Tiers of which one ends at a keep, and how many hold it.
+struct CutAt {
+  TierEnds ends = kKeepGrid;
+  std::uint32_t tiers = 0;
+};
+CutAt cut_at(double keep) {
+  CutAt cut{.tiers = keep < 1 ? std::min(tiers_for(keep), kImportanceTiers - 1) : kImportanceTiers};
+  cut.ends[cut.tiers - 1] = keep;
+  return cut;
+}
 
 // Questions that share what they stand on: a context, ranked with or without one of them behind it.
 class Sweeper {
@@ -45,11 +56,10 @@ class Sweeper {
  private:
   Status measure(const SweepConfiguration& configuration, Measured& measured);
   Result<std::vector<ContextSignals>> signals();
-  Result<Kept> marks_of(const SweepConfiguration& configuration);
-  Result<std::unique_ptr<Quantizer>> quantizer_of(const Method& method) const;
-  std::vector<std::vector<std::uint32_t>> positions_of(const Kept& marks) const;
+  Result<TierMap> tiers_of(const SweepConfiguration& configuration);
   Result<std::span<const float>> scores_of(const std::string& scorer);
-  Result<CompressedCopy> copy(std::span<const std::vector<std::uint32_t>> kept, const Quantizer* quantizer);
+  Result<CompressedRun> compress(const SweepConfiguration& configuration);
+  Status expand(const CompressedRun& run, double keep, Sequence& into);
   Status generate(const Sequence& compressed, Measured& measured);
 
   Engine& engine_;
@@ -80,47 +90,29 @@ Result<std::span<const float>> Sweeper::scores_of(const std::string& scorer) {
   return std::span<const float>(scores_);
 }
 
-// As extents are ranked: layers with a window keep every token.
-Result<Kept> Sweeper::marks_of(const SweepConfiguration& configuration) {
-  const PageShape shape = engine_.model().page_shape();
+// As a store ranks: layers with a window keep every token. All tokens are in tier 0 where nothing is ranked.
+Result<TierMap> Sweeper::tiers_of(const SweepConfiguration& configuration) {
+  const PageShape& shape = engine_.cache().pool().shape();
   const std::uint32_t tokens = context_.length();
   const Method& method = configuration.method;
-  Kept marks(std::size_t{shape.pages_per_block()} * tokens, 1);
-  if (method.scorer.empty()) return marks;
+  if (method.scorer.empty()) return TierMap(shape.pages_per_block(), tokens);
   SHALE_ASSIGN(const auto scores, scores_of(method.scorer));
   SHALE_ASSIGN(const auto budget, make_budget(method.budget.empty() ? "uniform" : method.budget));
   const std::vector<std::uint32_t> layers = ranked_layers(shape.layers, engine_.cache().options().model.windows);
-  const Kept ranked = budget->select({static_cast<std::uint32_t>(layers.size()), shape.kv_heads, tokens, scores},
-                                     configuration.keep, options_.window);
-  const std::size_t size = std::size_t{shape.kv_heads} * tokens;
-  for (std::size_t i = 0; i < layers.size(); ++i) std::copy_n(&ranked[i * size], size, &marks[layers[i] * size]);
-  return marks;
-}
-
-// Positions that every head keeps.
-std::vector<std::vector<std::uint32_t>> Sweeper::positions_of(const Kept& marks) const {
-  const std::uint32_t tokens = context_.length();
-  std::vector<std::vector<std::uint32_t>> kept(marks.size() / tokens);
-  for (std::size_t i = 0; i < marks.size(); ++i) {
-    if (marks[i]) kept[i / tokens].push_back(static_cast<std::uint32_t>(i % tokens));
-  }
-  return kept;
-}
-
-// Null for none.
-Result<std::unique_ptr<Quantizer>> Sweeper::quantizer_of(const Method& method) const {
-  if (method.quantizer == "none") return nullptr;
-  return make_quantizer(method.quantizer, engine_.cache().options().tables);
+  return cut_tiers(*budget, {static_cast<std::uint32_t>(layers.size()), shape.kv_heads, tokens, scores},
+                   options_.window, shape, layers, cut_at(configuration.keep).ends);
 }
 
 Result<std::vector<ContextSignals>> Sweeper::signals() {
-  std::vector<std::unique_ptr<Quantizer>> quantizers;
   std::vector<SignalConfiguration> configurations;
   for (const SweepConfiguration& configuration : options_.configurations) {
-    SHALE_ASSIGN(auto quantizer, quantizer_of(configuration.method));
-    SHALE_ASSIGN(Kept marks, marks_of(configuration));
-    configurations.push_back({std::move(marks), quantizer.get()});
-    quantizers.push_back(std::move(quantizer));
+    SignalConfiguration& one = configurations.emplace_back();
+    SHALE_ASSIGN(one.tiers, tiers_of(configuration));
+    for (std::uint32_t tier = 0; tier < cut_at(configuration.keep).tiers; ++tier) {
+      const std::string_view name = configuration.method.quantizer_of(tier);
+      SHALE_ASSIGN(auto quantizer, make_quantizer(name, engine_.cache().options().tables));
+      one.quantizers.push_back(name == "none" ? nullptr : std::move(quantizer));
+    }
   }
   return context_signals(exact_, context_.length(), configurations, engine_.model().info().attention_scale,
                          engine_.model().executor());
@@ -150,16 +142,25 @@ Result<std::vector<Predicted>> Sweeper::predict(std::span<const std::vector<Toke
   return all;
 }
 
+Result<CompressedRun> Sweeper::compress(const SweepConfiguration& configuration) {
+  SHALE_ASSIGN(TierMap tiers, tiers_of(configuration));
+  SHALE_TRY(check_stop(options_.stop));
+  SHALE_ASSIGN(RunCompressor compressor, RunCompressor::start(engine_.cache().codec(), context_, 0, context_.length(),
+                                                              configuration.method, std::move(tiers)));
+  SHALE_TRY(step_through(compressor, engine_.model().executor(), options_.stop));
+  return compressor.finish();
+}
+
 // Where the pool has no room beside the questions that wait to be asked, they are asked first.
-Result<CompressedCopy> Sweeper::copy(std::span<const std::vector<std::uint32_t>> kept, const Quantizer* quantizer) {
+Status Sweeper::expand(const CompressedRun& run, double keep, Sequence& into) {
   Cache& cache = engine_.cache();
-  const PageShape& shape = cache.pool().shape();
-  const std::uint32_t wanted = shape.pages_for(context_.length()) + batch_.blocks_needed();
+  const std::uint32_t wanted = cache.pool().shape().pages_for(run.tokens) + batch_.blocks_needed();
   if (!cache.evict_until_free(wanted) && !batch_.empty()) {
     SHALE_TRY(batch_.run());
     static_cast<void>(cache.evict_until_free(wanted));
   }
-  return compressed_copy(cache.pool(), context_, kept, quantizer, engine_.model().executor());
+  SHALE_ASSIGN(RunExpander expander, RunExpander::start(cache.codec(), run, keep, into));
+  return step_through(expander, engine_.model().executor(), options_.stop);
 }
 
 Status Sweeper::generate(const Sequence& compressed, Measured& measured) {
@@ -172,15 +173,14 @@ Status Sweeper::generate(const Sequence& compressed, Measured& measured) {
 }
 
 Status Sweeper::measure(const SweepConfiguration& configuration, Measured& measured) {
-  SHALE_ASSIGN(const auto quantizer, quantizer_of(configuration.method));
-  SHALE_ASSIGN(const Kept marks, marks_of(configuration));
-  SHALE_TRY(check_stop(options_.stop));
-  SHALE_ASSIGN(const CompressedCopy compressed, copy(positions_of(marks), quantizer.get()));
-  SHALE_TRY(check_stop(options_.stop));
+  SHALE_ASSIGN(const CompressedRun run, compress(configuration));
+  const double keep = kKeepGrid[cut_at(configuration.keep).tiers - 1];
+  Sequence compressed(engine_.cache().pool());
+  SHALE_TRY(expand(run, keep, compressed));
   measured = {std::vector<Divergence>(references_.size()), std::vector<std::optional<std::string>>(references_.size()),
-              compressed.bytes};
-  batch_.add(compressed.sequence, measured.forced);
-  if (configuration.generate) SHALE_TRY(generate(compressed.sequence, measured));
+              run.bytes_for(keep)};
+  batch_.add(compressed, measured.forced);
+  if (configuration.generate) SHALE_TRY(generate(compressed, measured));
   if (batch_.full()) SHALE_TRY(batch_.run());
   return {};
 }

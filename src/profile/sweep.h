@@ -1,7 +1,8 @@
 // Quality against bytes: one context's questions under every method, keep and number of bits.
 //
-// The context is computed once and compressed in the pool, never stored; what every configuration costs is questions.
-// Answers are teacher-forced as in profile.h; those of chosen configurations are generated, too.
+// The context is computed once and compressed in memory by the store's own codec, into the bytes that a store would
+// keep; what every configuration costs is questions. Answers are teacher-forced as in profile.h; those of chosen
+// configurations are generated, too.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,9 @@ namespace shale {
 
 struct SweepConfiguration {
   Method method;
-  double keep = 1;        // 1 for methods that rank nothing
+  // 1 for methods that rank nothing. One that is not of kKeepGrid, which no store has, stands in it for the next above;
+  // above 0.75, for that.
+  double keep = 1;
   bool generate = false;  // the answer itself is wanted, not only how it is predicted
 };
 
@@ -48,7 +51,7 @@ struct SweepRow {
   SweepConfiguration configuration;
   std::size_t question = 0;
   Divergence forced;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // CompressedRun::bytes_for
   std::optional<std::string> answer;
   std::optional<Predicted> predicted;
 };
@@ -64,10 +67,9 @@ struct ContextSweep {
   double measured_s = 0, signals_s = 0, probe_s = 0;
 };
 
-// kInvalidArgument for unknown methods (those of several quantizers are none here) and for scorers that lack something,
-// a calibration for instance. kFull when the pool cannot hold the context beside one compressed copy and the questions.
-// Configurations that share a scorer should stand together: its scores are kept until the next. Owns the engine
-// meanwhile.
+// kInvalidArgument for unknown methods and for scorers that lack something, a calibration for instance. kFull when the
+// pool cannot hold the context beside one compressed copy and the questions. Configurations that share a scorer should
+// stand together: its scores are kept until the next. Owns the engine meanwhile.
 Result<ContextSweep> sweep_context(Engine& engine, std::string_view context, std::span<const std::string> questions,
                                    const SweepOptions& options,
                                    const std::function<void(std::size_t, std::size_t)>& progress = {});

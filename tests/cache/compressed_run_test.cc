@@ -51,6 +51,12 @@ TEST_P(CompressedRunTest, IsWhatTheStoreKeeps) {
   if (!method.is_full()) {
     EXPECT_LT(compressed->bytes_for(keep), 0.6 * 33 * static_cast<double>(kShape.block_bytes()));
   }
+  std::uint64_t bytes = 0;
+  for (const auto& [manifest, parts] : compressed->extents) {
+    for (const std::uint32_t blob : manifest.blobs_for(keep)) bytes += parts[blob].size();
+    if (!method.scorer.empty()) bytes += TierMap::bytes_of(kShape.pages_per_block(), manifest.tokens);
+  }
+  EXPECT_EQ(compressed->bytes_for(keep), bytes) << "what lies at rest, and says of a token whether it does";
   Sequence at_once(*pool_);
   ASSERT_TRUE(cache_->decompress(*compressed, keep, at_once, executor_));
   EXPECT_EQ(at_once.lossy(), !method.is_full());

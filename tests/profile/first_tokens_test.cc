@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "codec/compressed_copy.h"
+#include "codec/tier_cut.h"
 #include "profile/context_scores.h"
 #include "profile/prompt.h"
 #include "profile/teacher.h"
@@ -48,17 +48,19 @@ class FirstTokens : public ::testing::Test {
   }
   // How far the answers' distributions move with three quarters of the tokens.
   double kl(std::span<const float> scores) {
-    std::vector<std::vector<std::uint32_t>> kept(heads());
-    for (std::size_t head = 0; head < kept.size(); ++head) {
-      kept[head] = ranking(scores.subspan(head * tokens_.size(), tokens_.size()));
-      kept[head].resize(kept_tokens(static_cast<std::uint32_t>(tokens_.size()), 0.75));
-      std::ranges::sort(kept[head]);
-    }
-    const CompressedCopy copy =
-        compressed_copy(*bench_.pool, exact_->sequence, kept, nullptr, bench_.model->executor()).value();
+    const PageShape& shape = bench_.pool->shape();
+    const auto tokens = static_cast<std::uint32_t>(tokens_.size());
+    TierMap tiers = cut_tiers(*make_budget("uniform").value(), {shape.layers, shape.kv_heads, tokens, scores},
+                              ScorerOptions().window, shape, ranked_layers(shape.layers, {}));
+    auto compressor = RunCompressor::start(bench_.cache->codec(), exact_->sequence, 0, tokens,
+                                           {.scorer = "vk_ratio", .quantizer = "none"}, std::move(tiers))
+                          .value();
+    EXPECT_TRUE(step_through(compressor, bench_.model->executor(), {}));
+    Sequence copy(*bench_.pool);
+    EXPECT_TRUE(bench_.cache->decompress(compressor.finish(), 0.75, copy, bench_.model->executor()));
     std::vector<Divergence> results(references_.size());
     ForcedBatch batch(*bench_.model, references_);
-    batch.add(copy.sequence, results);
+    batch.add(copy, results);
     EXPECT_TRUE(batch.run());
     return std::transform_reduce(results.begin(), results.end(), 0.0, std::plus<>(),
                                  [](const Divergence& one) { return one.kl; }) /

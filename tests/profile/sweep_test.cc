@@ -7,6 +7,7 @@
 #include <set>
 
 #include "profile/context_signals.h"
+#include "profile/profile.h"
 #include "support/engine_bench.h"
 
 namespace shale {
@@ -48,7 +49,51 @@ TEST_F(SweepTest, KeepingEverythingIsTheFullCache) {
     EXPECT_EQ(row.forced.agreement, 1);
     EXPECT_NEAR(row.forced.kl, 0, 1e-9);
     EXPECT_EQ(row.answer, result->answers[row.question]);
-    EXPECT_EQ(row.bytes, result->full_bytes);
+    const PageShape& shape = bench_.pool->shape();
+    const auto tokens = static_cast<std::uint32_t>(result->full_bytes / shape.token_bytes());
+    const bool ranked = !row.configuration.method.is_full();
+    EXPECT_EQ(row.bytes, result->full_bytes + (ranked ? TierMap::bytes_of(shape.pages_per_block(), tokens) : 0));
+  }
+}
+
+// Groups that share a scale are those of extents, whose bytes a profile counts: the two agree to the last bit.
+TEST_F(SweepTest, MeasuresWhatAStoreKeeps) {
+  for (const std::string method :
+       {"full", "kivi2", "knorm", "knorm+kivi2", "pyramid:snapkv+kivi4", "adakv:knorm+layered", "knorm+int8/kivi2"}) {
+    SCOPED_TRACE(method);
+    ProfileOptions profiling;
+    profiling.methods = {method};
+    profiling.full = method == "full";
+    profiling.keeps = {0.25};
+    profiling.answer_tokens = 8;
+    const auto profile = profile_context(*bench_.engine, text_, questions_, profiling);
+    ASSERT_TRUE(profile) << profile.error().message;
+    const ProfileRow& stored = profile->rows.at(0);
+    SweepOptions options;
+    options.configurations = {configuration(method, stored.keep)};
+    options.answer_tokens = 8;
+    const auto result = sweep_context(*bench_.engine, text_, questions_, options);
+    ASSERT_TRUE(result) << result.error().message;
+    double agreement = 0, kl = 0;
+    for (const SweepRow& row : result->rows) {
+      EXPECT_EQ(row.bytes, stored.bytes);
+      agreement += row.forced.agreement / static_cast<double>(questions_.size());
+      kl += row.forced.kl / static_cast<double>(questions_.size());
+    }
+    EXPECT_DOUBLE_EQ(agreement, stored.agreement);
+    EXPECT_DOUBLE_EQ(kl, stored.kl);
+  }
+}
+
+TEST_F(SweepTest, KeepsBetweenThoseOfAStoreAreKeptAsTheyAre) {
+  std::uint64_t last = 0;
+  for (const double keep : {0.05, 0.1, 0.2, 0.25, 0.4, 0.6, 0.75, 0.8, 0.95, 1.0}) {
+    const auto result = sweep({configuration("knorm", keep)});
+    ASSERT_TRUE(result) << result.error().message;
+    const std::uint64_t bytes = result->rows[0].bytes;
+    EXPECT_NEAR(static_cast<double>(bytes) / static_cast<double>(result->full_bytes), keep, 0.01);
+    EXPECT_GT(bytes, last);
+    last = bytes;
   }
 }
 
@@ -178,7 +223,7 @@ TEST_F(SweepTest, GivesAllPagesBack) {
 }
 
 TEST_F(SweepTest, WhatCannotBeMeasuredIsNamed) {
-  for (const std::string method : {"nothing", "knorm+nothing", "none:knorm", "triattention", "knorm+int8/kivi2"}) {
+  for (const std::string method : {"nothing", "knorm+nothing", "none:knorm", "triattention", "knorm+int8/nothing"}) {
     const auto result = sweep({configuration(method, 0.5)});
     ASSERT_FALSE(result) << method;
     EXPECT_FALSE(result.error().message.empty());

@@ -124,9 +124,20 @@ Result<std::vector<SweepConfiguration>> configurations_of(const QualityOptions& 
   return all;
 }
 
-double bits_of(const Method& method) {
-  const auto quantizer = make_quantizer(method.quantizer);
-  return quantizer ? (*quantizer)->bits() : 16;
+// Nominal bits of what is kept; their mean where tiers differ.
+double bits_of(const SweepConfiguration& configuration) {
+  const auto bits = [&](std::uint32_t tier) {
+    const auto quantizer = make_quantizer(configuration.method.quantizer_of(tier));
+    return quantizer ? (*quantizer)->bits() : 16;
+  };
+  const double first = bits(0);
+  double beyond = 0, from = 0;
+  for (std::uint32_t tier = 0; tier < kKeepGrid.size(); ++tier) {
+    const double to = std::min(configuration.keep, kKeepGrid[tier]);
+    beyond += (to - from) * (bits(tier) - first);
+    from = to;
+  }
+  return first + beyond / configuration.keep;
 }
 
 // What is known already, and new rows on their way to the file. A later row of the same measurement replaces the older,
@@ -214,7 +225,7 @@ class QualityRun {
     row.texts = Hasher().add(context.text).add(context.questions[question]).finish().hex();
     row.method = configuration.method.text();
     row.keep = configuration.keep;
-    row.bits = bits_of(configuration.method);
+    row.bits = bits_of(configuration);
     return row;
   }
   Status compare(const std::string& answer, const std::string& full, std::span<const std::string> gold,
@@ -349,8 +360,9 @@ void add_quality(Command parent, Action& chosen) {
   command.add_option("--questions-max", options->questions_max, "Questions of each context")
       .positive()
       .capture_default_str();
-  list(command.add_option("--compare", options->methods,
-                          "[budget:]scorer[+quantizer] or quantizer (default: every scorer that needs no calibration)"),
+  list(command.add_option(
+           "--compare", options->methods,
+           "[budget:]scorer[+quantizer[/...]] or quantizer (default: every scorer that needs no calibration)"),
        "METHOD,...");
   list(command.add_option("--keeps", options->keeps, "Shares of the tokens to keep")
            .range(1e-6, 1.0)
