@@ -40,7 +40,7 @@ std::uint64_t tokens_of(const ExtentManifest& extent, std::uint32_t tier) {
 }
 
 // What the extents of `tokens` tokens take at rest: exactly, but for packed quantizers, about. `tiers` of all tokens,
-// for a method with a scorer.
+// for a method with a scorer; what they take themselves is tier 0's, for it is kept at every keep.
 Result<TierBytes> tier_bytes(const KvGeometry& geometry, const Method& method, std::uint32_t tokens,
                              const TierMap& tiers, const CachegenTables* tables) {
   TierBytes bytes;
@@ -54,6 +54,7 @@ Result<TierBytes> tier_bytes(const KvGeometry& geometry, const Method& method, s
     SHALE_ASSIGN(extent.layers_per_group, suitable_layers_per_group(geometry, method, extent.tokens));
     SHALE_ASSIGN(const ExtentLayout layout, ExtentLayout::make(extent, tables));
     bytes.resize(layout.tiers());
+    bytes[0] += extent.tiers.bytes().size();
     for (const BlobInfo& blob : layout.blobs()) {
       if (layout.packed(blob.tier)) continue;
       for (const BlobChunk& chunk : blob.chunks) bytes[blob.tier] += chunk.bytes;

@@ -1,6 +1,6 @@
 // How many tokens of one context to keep within a budget of bytes, spread over heads by which budget, at how many bits,
 // jointly. Every (head, tier, quantizer) is coded once a budget and its distortion predicted (quantizers/distortion.h);
-// bytes are those of extents at rest.
+// bytes are those of extents at rest, as CompressedRun counts them.
 #pragma once
 
 #include <cstdint>

@@ -46,7 +46,7 @@ class RatePlanTest : public ::testing::Test {
                                 .model = {.windows = windows_, .attention_scale = attention_scale_}};
     return plan_rate(context, quantizers_, budgets, bytes, executor_);
   }
-  // What storing what was planned takes, ranked by knorm.
+  // What storing what was planned takes, ranked by knorm: blobs, and the ranking that stands in the manifest.
   std::uint64_t stored_bytes(const RatePlan& planned) {
     const KvView view = readable(view_of(sequence_, 0, kTokens));
     const AttentionStatistics nothing;
@@ -62,7 +62,8 @@ class RatePlanTest : public ::testing::Test {
     auto encoder = ExtentEncoder::start(view, identity, {ranker.finish()}).value();
     while (encoder.step(executor_)) {
     }
-    return encoder.finish().manifest.bytes_for(planned.keep);
+    const ExtentManifest stored = encoder.finish().manifest;
+    return stored.bytes_for(planned.keep) + TierMap::bytes_of(kShape.pages_per_block(), kTokens);
   }
   // As the scorer knorm ranks.
   void rank() {
