@@ -1,9 +1,11 @@
 // `shale calibrate`, and what a calibration is good for.
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <fstream>
 
 #include "cli/shale_program.h"
+#include "quantizers/cachegen_tables.h"
 
 namespace shale::testing {
 namespace {
@@ -93,6 +95,26 @@ TEST_F(CachegenTablesTest, AreWhatCachegenIsCodedBy) {
   const Outcome recoded = run(code());
   EXPECT_EQ(recoded.status, 0) << recoded.err;
   EXPECT_EQ(recoded.object()["lossy"], true);
+}
+
+// Bits of cachegen are what its tables make of them.
+TEST_F(CachegenTablesTest, AreWhatItsBitsFollowFrom) {
+  ASSERT_EQ(count(context_).status, 0);
+  const std::string bytes = read(tables());
+  Hash128 model;
+  std::memcpy(&model.high, bytes.data() + 24, sizeof model.high);
+  std::memcpy(&model.low, bytes.data() + 32, sizeof model.low);
+  const double bits = CachegenTables::parse(std::as_bytes(std::span(bytes)), model).value().bits();
+  const auto contexts =
+      file("contexts.jsonl", R"({"id":"a","context":"One text. Another text.","questions":["Why?"]})");
+  const Outcome measured =
+      run({"quality", "--contexts", contexts, "--cachegen-tables", tables(), "--compare",
+           "cachegen,knorm+cachegen,knorm+int8/kivi2", "--keeps", "0.5", "--answer-tokens", "2", "--json"});
+  ASSERT_EQ(measured.status, 0) << measured.err;
+  for (const auto& row : measured.objects()) {
+    EXPECT_DOUBLE_EQ(row["bits"].get<double>(), row["method"] == "knorm+int8/kivi2" ? 0.2 * 8 + 0.8 * 2 : bits);
+  }
+  EXPECT_EQ(measured.objects().size(), 3u);
 }
 
 TEST_F(CachegenTablesTest, MissingDamagedOrForeignOnesAreRefused) {

@@ -125,9 +125,9 @@ Result<std::vector<SweepConfiguration>> configurations_of(const QualityOptions& 
 }
 
 // Nominal bits of what is kept; their mean where tiers differ.
-double bits_of(const SweepConfiguration& configuration) {
+double bits_of(const SweepConfiguration& configuration, const CachegenTables* tables) {
   const auto bits = [&](std::uint32_t tier) {
-    const auto quantizer = make_quantizer(configuration.method.quantizer_of(tier));
+    const auto quantizer = make_quantizer(configuration.method.quantizer_of(tier), tables);
     return quantizer ? (*quantizer)->bits() : 16;
   };
   const double first = bits(0);
@@ -225,7 +225,7 @@ class QualityRun {
     row.texts = Hasher().add(context.text).add(context.questions[question]).finish().hex();
     row.method = configuration.method.text();
     row.keep = configuration.keep;
-    row.bits = bits_of(configuration);
+    row.bits = bits_of(configuration, serving_.cache().options().tables);
     return row;
   }
   Status compare(const std::string& answer, const std::string& full, std::span<const std::string> gold,
