@@ -138,7 +138,7 @@ def test_vllms_own_cache_can_be_reset_after_what_was_computed_is_saved(tmp_path,
     folder.mkdir(mode=0o700)
     (prompt,) = prompts_of(1, seed=2, tokens=3 * BLOCK + 20)
     with Engine(folder, one_process=one_process) as engine:
-        engine.ask([prompt])
+        engine.ask([prompt], max_tokens=1)  # the step that saves is the last one
         until = time.monotonic() + 11  # a save holds its blocks for ten at most
         while not engine.ask(["can reset"])[0]:
             assert time.monotonic() < until
