@@ -186,12 +186,12 @@ TEST_F(SweepTest, PredictsAtTheModelsScale) {
   AskedContext context = ask(*bench.tokenizer, text_, {}).value();
   ASSERT_TRUE(keep_whole_blocks(context, bench.cache->block_tokens()));
   const ExactContext exact = exact_context(*bench.engine, context.tokens, {.last_queries = kSignalQueries}, {}).value();
-  const auto kivi2 = make_quantizer("kivi2").value();
-  const Kept all(bench.pool->shape().pages_per_block() * context.tokens.size(), true);
+  SignalConfiguration all{
+      .tiers = TierMap(bench.pool->shape().pages_per_block(), static_cast<std::uint32_t>(context.tokens.size())),
+      .quantizers = {}};
+  all.quantizers.push_back(make_quantizer("kivi2").value());
   const auto error_at = [&](float scale) {
-    const SignalConfiguration configuration{all, kivi2.get()};
-    return context_signals(exact, exact.sequence.length(), {&configuration, 1}, scale, bench.model->executor())[0]
-        .error;
+    return context_signals(exact, exact.sequence.length(), {&all, 1}, scale, bench.model->executor())[0].error;
   };
   const double predicted = result->rows.at(0).predicted.value().error;
   EXPECT_DOUBLE_EQ(predicted, error_at(bench.model->info().attention_scale));
