@@ -389,10 +389,9 @@ Status QualityWatch::go_on(const Stop& stop) {
   if (!more) return std::unexpected(more.error());
   if (!*more) {
     ++stats_.profiled;
-    const Hash128 run = profiling_->profile().run;
-    const auto known = std::ranges::find(contexts_, run, &Context::run);
+    const auto known = std::ranges::find(contexts_, profiling_->profile().run, &Context::run);
     if (known != contexts_.end()) known->measured = std::move(measuring_);
-    engine_.cache().place_again(run);
+    engine_.cache().place_again(profiling_->profile().run);
     profiling_.reset();
   }
   return {};

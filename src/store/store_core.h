@@ -116,8 +116,7 @@ class StoreCore {
   // Writing an extent's blobs there may begin, and has been logged: not while they are being written or removed.
   // Whoever began ends it: says whether all blobs are there now, else what is left of them, which goes first.
   bool begin_write(std::uint32_t tier, const BlobOwner& owner, std::uint64_t bytes);
-  // Once the log has it. Without the mutex. Null, and it has ended, where the tier's folder could not be opened after
-  // all.
+  // Once the log has it. Without the mutex. Null, and it has ended, where the tier's folder cannot be opened after all.
   std::unique_ptr<ExtentWriter> go_on_writing(std::uint32_t tier, std::shared_ptr<const ExtentBlobs> blobs);
   void end_write(std::uint32_t tier, const BlobOwner& owner, bool written, std::vector<BlobId> left);
   // Adds to the folder's log, if the tier has one: written by flush_log, or before long.

@@ -84,8 +84,7 @@ bool SaveJob::advance(Writing& writing) {
   return true;
 }
 
-// To where the placement wants it. True where nothing is left to write. With the mutex held, which may be given up
-// then.
+// To where the placement wants it. True where nothing is left to write. With the mutex held, which it may give up.
 bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
   if (const Extent& extent = core_.index.at(*writing.id); extent.tiers != 0) {  // somebody else has saved the same
     writing.tier = extent.fastest_tier();
