@@ -220,7 +220,7 @@ TEST_F(GenerateTest, CtrlCStopsItAndLeavesTheFolderWhole) {
 
 // Killed between an object's chunks and its manifest, which are written one behind the other.
 TEST_F(GenerateTest, AKilledProcessLeavesTheFolderWhole) {
-  const auto slow = file("faults", "disk delay=0.3\n");
+  const auto slow = file("faults", "disk delay=0.1\n");
   const auto stored = [this](std::string_view name) {
     std::error_code error;
     std::filesystem::recursive_directory_iterator at(kv(), error), end;
