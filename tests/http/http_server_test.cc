@@ -258,16 +258,15 @@ TEST_F(HttpServerTest, WhoWasRefusedAndStaysIsClosedForOthers) {
 
 TEST_F(HttpServerTest, LongBodiesTogetherAreBounded) {
   start({.limits = {.body_bytes = 1 << 20, .bodies_bytes = 3 << 20}});
-  const auto most_of = [](RawClient& one) {
-    one.send(post("/length", std::string(1 << 20, 'x')).substr(0, 1'000'000));
-  };
   RawClient first = client(), second = client(), third = client(), fourth = client();
   for (RawClient* one : {&first, &second, &third, &fourth}) {
-    most_of(*one);
-    std::this_thread::sleep_for(50ms);
+    one->send("POST /length HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048576\r\nExpect: 100-continue\r\n\r\n");
+    EXPECT_EQ(one->receive(), "HTTP/1.1 100 Continue\r\n\r\n");
   }
+  const std::string most(1'000'000, 'x');
+  for (RawClient* one : {&first, &second, &third, &fourth}) one->send(most);
   EXPECT_THAT(first.receive_until("again"), StartsWith("HTTP/1.1 503 "));
-  fourth.send(std::string((1 << 20), 'x'));
+  fourth.send(std::string((1 << 20) - most.size(), 'x'));
   EXPECT_THAT(fourth.receive(), HasSubstr(" 200 OK"));
 }
 
