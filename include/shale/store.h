@@ -14,7 +14,8 @@
 //
 // docs/guides/embedding.md shows whole programs; store.hpp is the same in C++.
 //
-// Versions. SHALE_VERSION is the header's, shale_version() the library's. Until 1.0 they must be the same.
+// Versions. SHALE_VERSION is the header's, shale_version() the library's. Until 1.0 they must be the same: no call
+// tells, so a program whose library may be another one than it was built with compares them first.
 //
 // Errors. A function that may fail returns a shale_code. shale_error_message() on the same thread has its message: one
 // line that says what was given, what is allowed and what to do. Nothing throws. Handles must be what these calls gave;
