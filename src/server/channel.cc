@@ -22,6 +22,7 @@ void Channel::add(DrawnToken token) {
 bool Channel::push(std::string_view piece) {
   {
     const std::lock_guard lock(mutex_);
+    if (text_.empty()) token_bytes_ = 0;  // of tokens that nobody was told of yet: the reader is not behind with them
     if (abandoned_ || text_.size() + piece.size() + token_bytes_ > text_bytes_max_) return false;
     text_ += piece;
   }

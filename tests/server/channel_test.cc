@@ -43,5 +43,14 @@ TEST(ChannelTest, AReaderThatIsTooSlowForTokensIsLeft) {
   EXPECT_LT(pieces, 10);
 }
 
+TEST(ChannelTest, TokensWithoutTextAreNoReadersFault) {
+  Channel channel(1000);
+  channel.begin({});
+  ASSERT_TRUE(channel.next(0ms));
+  for (int i = 0; i < 100; ++i) channel.add({.token = 1});
+  EXPECT_TRUE(channel.push("a"));
+  EXPECT_EQ(channel.next(0ms)->tokens.size(), 100u);
+}
+
 }  // namespace
 }  // namespace shale
