@@ -57,9 +57,9 @@ std::vector<BatchPart> BatchBuilder::choose(std::span<const std::unique_ptr<Requ
       chunks[i] = run.next(1);
       ++decoding;
     } else if (!run.over && !run.loading()) {
-      prompts.push_back({.meets = run.retrieval.meeting(),
-                         .service = run.share ? run.share->service : 0,
+      prompts.push_back({.service = run.share ? run.share->service : 0,
                          .after = -run.request.priority,
+                         .meets = run.retrieval.meeting(),
                          .turn = turn(run),
                          .index = i,
                          .tokens = static_cast<std::uint32_t>(run.known()) - run.sequence.length()});

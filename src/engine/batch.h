@@ -5,7 +5,7 @@
 // has one prompt's chunk, or the rests of several short ones. These go before long ones that came earlier, but not in
 // two steps one after another: the prompt whose turn it is has every other step at least, and a short rest waits for
 // one chunk and for short ones, however many long prompts wait. A prompt of which more is on its way from a tier
-// (cache/meeting.h) is computed when no other is to be.
+// (cache/meeting.h) is computed when no other of its tenant and priority is to be.
 #pragma once
 
 #include <compare>
@@ -91,16 +91,17 @@ class BatchBuilder {
   double took_with_guest(std::uint32_t decoding, std::uint32_t tokens, std::uint64_t depth, double seconds);
 
  private:
-  // In the order of turns: of the tenant that was served least, of its highest priority, the least `turn`.
+  // In the order of turns: of the tenant that was served least, of its highest priority, those first of
+  // which nothing is on its way, the least `turn`.
   struct Prompt {
-    bool meets = false;  // more of it is on its way
     double service = 0;
     int after = 0;
+    bool meets = false;  // more of it is on its way
     double turn = 0;
     std::size_t index = 0;  // of those that run
     std::uint32_t tokens = 0;
     auto operator<=>(const Prompt&) const = default;
-    auto rank() const { return std::tuple(meets, service, after); }  // within which short ones pass
+    auto rank() const { return std::tuple(service, after, meets); }  // within which short ones pass
   };
   double turn(const RequestState& run) const;
   static bool short_ones_first(std::span<Prompt> prompts);
