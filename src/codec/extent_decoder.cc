@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 
 #include "codec/extent_decoding.h"
 
@@ -104,10 +105,20 @@ Status ExtentDecoder::decode(std::uint32_t range, std::span<const std::byte> byt
   }
   const State::Source source{&s.ranges[range], bytes};
   const std::uint32_t tier = s.blob(*source.range).tier;
-  if (s.layout.exact()) return s.decode_exact(*source.range, bytes, executor);
-  if (s.layout.packed(tier)) return s.decode_packed(source, executor);
-  if (const auto partner = s.partner(range)) return s.decode_nested(source, *partner, executor);
-  return s.decode_lossy(source, nullptr, &source, executor);
+  try {
+    if (s.layout.exact()) return s.decode_exact(*source.range, bytes, executor);
+    if (s.layout.packed(tier)) return s.decode_packed(source, executor);
+    if (const auto partner = s.partner(range)) return s.decode_nested(source, *partner, executor);
+    return s.decode_lossy(source, nullptr, &source, executor);
+  } catch (const std::bad_alloc&) {
+    Error why{ErrorCode::kInternal, "there is no memory for what is being decoded"};
+    {
+      const std::lock_guard lock(s.mutex);
+      s.progress[range] = State::Progress::kWanted;
+    }
+    skip(range, why);
+    return std::unexpected(std::move(why));
+  }
 }
 
 void ExtentDecoder::skip(std::uint32_t range, const Error& why) {

@@ -1,5 +1,6 @@
 #include <cstring>
 #include <map>
+#include <new>
 #include <utility>
 
 #include "tier/pending.h"
@@ -9,14 +10,18 @@ namespace shale {
 namespace {
 
 // A buffer that occupies about what the tier accounts for it: reused buffers may be larger than their bytes need, those
-// of files by their frame.
+// of files by their frame. As it is where there is no memory for another.
 BlobBytes fitting(BlobBytes bytes) {
   constexpr std::size_t kSlackShare = 32;
   if (bytes->capacity() <= round_up(bytes->size(), kIoAlignment) + bytes->size() / kSlackShare) return bytes;
   if (bytes->capacity() == kIoAlignment) return bytes;
-  auto copy = std::make_shared<AlignedBuffer>(bytes->size());
-  std::memcpy(copy->data(), bytes->data(), bytes->size());
-  return copy;
+  try {
+    auto copy = std::make_shared<AlignedBuffer>(bytes->size());
+    std::memcpy(copy->data(), bytes->data(), bytes->size());
+    return copy;
+  } catch (const std::bad_alloc&) {
+    return bytes;
+  }
 }
 
 class MemoryTier final : public Tier {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <fstream>
 #include <new>
 
@@ -81,6 +82,22 @@ class LittleMemory {
  private:
   rlimit before_{};
 };
+
+TEST(MemoryTierNoMemoryTest, KeepsABufferWithSlackWhereThereIsNoneForACopy) {
+  const VirtualClock clock;
+  const StoreTier tier = memory_tier(clock, std::size_t{256} << 20);
+  auto large = std::make_shared<AlignedBuffer>(std::size_t{96} << 20);
+  std::memset(large->data(), 7, large->size());
+  large->resize(std::size_t{64} << 20);
+  const BlobId id{};
+  {
+    const LittleMemory little(std::size_t{24} << 20);
+    ASSERT_TRUE(tier.tier->write(id, large)->wait());
+  }
+  const auto read = tier.tier->read(id)->take();
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ((*read)->size(), large->size());
+}
 
 // Extents of one blob, of memory that nobody has touched.
 class StoreNoMemoryTest : public StorePlacementTest {
