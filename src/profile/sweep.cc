@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "codec/ranking.h"
@@ -58,7 +59,7 @@ class Sweeper {
   Result<std::vector<ContextSignals>> signals();
   Result<TierMap> tiers_of(const SweepConfiguration& configuration);
   Result<std::span<const float>> scores_of(const std::string& scorer);
-  Result<CompressedRun> compress(const SweepConfiguration& configuration);
+  Status compress(const SweepConfiguration& configuration);
   Status expand(const CompressedRun& run, double keep, Sequence& into);
   Status generate(const Sequence& compressed, Measured& measured);
 
@@ -71,6 +72,9 @@ class Sweeper {
   ForcedBatch batch_;
   std::string scored_;         // the scorer whose scores these are
   std::vector<float> scores_;  // [layers that are ranked][kv_heads][tokens of the context]
+  // What was compressed last: that of all keeps of its method where its tiers end alike.
+  std::optional<CompressedRun> run_;
+  TierEnds ends_ = {};
 };
 
 // What stands behind the context is ranked with it, but neither kept nor counted.
@@ -142,13 +146,18 @@ Result<std::vector<Predicted>> Sweeper::predict(std::span<const std::vector<Toke
   return all;
 }
 
-Result<CompressedRun> Sweeper::compress(const SweepConfiguration& configuration) {
+Status Sweeper::compress(const SweepConfiguration& configuration) {
+  const TierEnds ends = cut_at(configuration.keep).ends;
+  if (run_ && run_->method == configuration.method && ends == ends_) return {};
+  run_.reset();
   SHALE_ASSIGN(TierMap tiers, tiers_of(configuration));
   SHALE_TRY(check_stop(options_.stop));
   SHALE_ASSIGN(RunCompressor compressor, RunCompressor::start(engine_.cache().codec(), context_, 0, context_.length(),
                                                               configuration.method, std::move(tiers)));
   SHALE_TRY(step_through(compressor, engine_.model().executor(), options_.stop));
-  return compressor.finish();
+  run_ = compressor.finish();
+  ends_ = ends;
+  return {};
 }
 
 // Where the pool has no room beside the questions that wait to be asked, they are asked first.
@@ -173,12 +182,12 @@ Status Sweeper::generate(const Sequence& compressed, Measured& measured) {
 }
 
 Status Sweeper::measure(const SweepConfiguration& configuration, Measured& measured) {
-  SHALE_ASSIGN(const CompressedRun run, compress(configuration));
+  SHALE_TRY(compress(configuration));
   const double keep = kKeepGrid[cut_at(configuration.keep).tiers - 1];
   Sequence compressed(engine_.cache().pool());
-  SHALE_TRY(expand(run, keep, compressed));
+  SHALE_TRY(expand(*run_, keep, compressed));
   measured = {std::vector<Divergence>(references_.size()), std::vector<std::optional<std::string>>(references_.size()),
-              run.bytes_for(keep)};
+              run_->bytes_for(keep)};
   batch_.add(compressed, measured.forced);
   if (configuration.generate) SHALE_TRY(generate(compressed, measured));
   if (batch_.full()) SHALE_TRY(batch_.run());

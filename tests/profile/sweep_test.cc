@@ -85,6 +85,26 @@ TEST_F(SweepTest, MeasuresWhatAStoreKeeps) {
   }
 }
 
+TEST_F(SweepTest, KeepsAreMeasuredTogetherAsTheyAreAlone) {
+  std::vector<SweepConfiguration> configurations;
+  std::vector<SweepRow> alone;
+  for (const std::string method : {"knorm+kivi2", "keydiff+kivi2"}) {
+    for (const double keep : {1.0, 0.5, 0.4, 0.25}) {
+      configurations.push_back(configuration(method, keep));
+      const auto one = sweep({configurations.back()});
+      ASSERT_TRUE(one) << one.error().message;
+      alone.insert(alone.end(), one->rows.begin(), one->rows.end());
+    }
+  }
+  const auto together = sweep(configurations);
+  ASSERT_TRUE(together) << together.error().message;
+  ASSERT_EQ(together->rows.size(), alone.size());
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(together->rows[i].bytes, alone[i].bytes) << i;
+    EXPECT_DOUBLE_EQ(together->rows[i].forced.kl, alone[i].forced.kl) << i;
+  }
+}
+
 TEST_F(SweepTest, KeepsBetweenThoseOfAStoreAreKeptAsTheyAre) {
   std::uint64_t last = 0;
   for (const double keep : {0.05, 0.1, 0.2, 0.25, 0.4, 0.6, 0.75, 0.8, 0.95, 1.0}) {
