@@ -212,6 +212,10 @@ TEST(ServeCompare, ARatioOfQuantilesHoldsTheTruth) {
   const Interval spread = ratio_of_quantiles(noisy, base, 0.5);
   EXPECT_LT(spread.low, spread.mean);
   EXPECT_LT(spread.mean, spread.high);
+  const Interval of_few = ratio_of_quantiles(std::vector<std::vector<double>>{{}, {}, {}, {2, 2}},
+                                             std::vector<std::vector<double>>{{}, {}, {}, {1, 1}}, 0.5);
+  EXPECT_EQ(of_few.low, 2) << "nothing is told by groups without values";
+  EXPECT_EQ(of_few.high, 2);
 }
 
 TEST(ServeReport, PagesShowEveryPlannerAndLoadNothing) {

@@ -91,17 +91,21 @@ PairedValues pair_up(const ServeGroup& own, const ServeGroup& base) {
 
 Interval ratio_of_quantiles(std::span<const std::vector<double>> values, std::span<const std::vector<double>> base,
                             double share) {
-  std::vector<std::size_t> chosen(std::min(values.size(), base.size()));
+  std::vector<std::size_t> some;  // groups with values: of resampled empty ones alone there is nothing to compare
+  for (std::size_t i = 0; i < std::min(values.size(), base.size()); ++i) {
+    if (!values[i].empty() || !base[i].empty()) some.push_back(i);
+  }
+  std::vector<std::size_t> chosen = some;
   const auto ratio = [&] {
     const double under = quantile(together(base, chosen), share);
     return under > 0 ? quantile(together(values, chosen), share) / under : 0;
   };
-  for (std::size_t i = 0; i < chosen.size(); ++i) chosen[i] = i;
   Interval interval{.mean = ratio()};
+  if (some.empty()) return interval;
   std::mt19937_64 random(0);
   std::vector<double> ratios(kResamples);
   for (double& each : ratios) {
-    for (std::size_t& group : chosen) group = random() % chosen.size();
+    for (std::size_t& group : chosen) group = some[random() % some.size()];
     each = ratio();
   }
   interval.low = quantile(ratios, 0.025);

@@ -63,14 +63,16 @@ std::string latency_table(const std::vector<ServeGroup>& groups) {
                                 "ANSWER p50", "TOKENS/S", "TOKENS FROM");
   for (const ServeGroup& group : groups) {
     const std::span<const ServeMetrics> f = group.metrics;
+    std::vector<ServeMetrics> repeating;  // others have no repeats to take a mean of
+    std::ranges::copy_if(f, std::back_inserter(repeating), [](const ServeMetrics& each) { return each.repeats > 0; });
     out += fmt::format(
         "{:<15} {:<10} {:>6.4g}  {:>23}  {:>23}  {:>23}  {:>10.3g} {:>8.3g}  {}\n",
         rate_text(group.rate, group.rate_to_prefill), group.name, mean(f, &ServeMetrics::failed),
         three(mean(f, &ServeMetrics::ttft_p50), mean(f, &ServeMetrics::ttft_p90), mean(f, &ServeMetrics::ttft_p99)),
-        mean(f, &ServeMetrics::repeats) > 0
-            ? three(mean(f, &ServeMetrics::repeat_ttft_p50), mean(f, &ServeMetrics::repeat_ttft_p90),
-                    mean(f, &ServeMetrics::repeat_ttft_p99))
-            : "-",
+        repeating.empty()
+            ? "-"
+            : three(mean(repeating, &ServeMetrics::repeat_ttft_p50), mean(repeating, &ServeMetrics::repeat_ttft_p90),
+                    mean(repeating, &ServeMetrics::repeat_ttft_p99)),
         three(mean(f, &ServeMetrics::itl_p50), mean(f, &ServeMetrics::itl_p99), mean(f, &ServeMetrics::itl_max)),
         mean(f, &ServeMetrics::e2e_p50), mean(f, &ServeMetrics::tokens_per_second), sources(f));
   }
