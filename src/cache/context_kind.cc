@@ -109,10 +109,9 @@ ContextKind kind_of(std::string_view text) {
   if (is.lines >= kLinesMin && share(is.spoken, is.lines) > kSpokenLines) return ContextKind::kDialogue;
   if (share(is.foreign, is.bytes) > kForeignBytes) return ContextKind::kLanguage;
   if (share(is.signs, is.bytes) > kCodeSigns) return ContextKind::kCode;
-  const bool few = is.words < kWordsMin;
-  if (few && is.numbered < kNumberedMin) return ContextKind::kProse;
+  if (is.words < kWordsMin && is.numbered < kNumberedMin) return ContextKind::kProse;
   if (share(is.numbered, is.words) > kNumberedWords) return ContextKind::kRecords;
-  const bool english = few || share(is.english, is.words - is.numbered) >= kEnglishWordsMin;
+  const bool english = share(is.english, is.words - is.numbered) >= kEnglishWordsMin;
   return english ? ContextKind::kProse : ContextKind::kLanguage;
 }
 

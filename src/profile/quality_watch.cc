@@ -343,7 +343,7 @@ double QualityWatch::gain(const Context& context) const {
          (1 - std::sqrt((now + kPriorQuestions) / (then + kPriorQuestions)));
 }
 
-// What is to be profiled anew in any case is not checked before.
+// What is to be asked more in any case is not checked before: what was measured would be measured the same again.
 Status QualityWatch::look(Context& context, const Stop& stop) {
   if (options_.profile_new && has_outgrown_profile(context)) return begin(context, true);
   DriftOptions options = options_.check;
@@ -362,7 +362,7 @@ Status QualityWatch::look(Context& context, const Stop& stop) {
   return begin(context, false);
 }
 
-// On what is new alone, where the rest was measured here, still holds, and is still what is known and kept. A profile
+// On what is new alone, where the rest was measured here, did not drift, and is still what is known and kept. A profile
 // that fails halfway leaves methods with more questions than others, so that the next begins anew.
 Status QualityWatch::begin(Context& context, bool holds) {
   ProfileOptions options{.methods = {}, .full = false, .label = context.label, .record_later = true};

@@ -95,7 +95,7 @@ std::string summary(const Response& response) {
   }
   line += fmt::format(" {} computed; first token {}", response.prompt_tokens - response.cached.total(),
                       format_duration(response.ttft_seconds));
-  if (response.tokens.size() > 1) line += fmt::format(", then {} each", format_duration(response.tpot_seconds));
+  if (response.drawn() > 1) line += fmt::format(", then {} each", format_duration(response.tpot_seconds));
   return line + (response.lossy ? "; lossy" : "; exact");
 }
 

@@ -237,8 +237,8 @@ TEST_F(GenerateTest, AKilledProcessLeavesTheFolderWhole) {
     const pid_t pid = start({"generate", "--context", text, "--prompt", "x", "--faults", slow});
     EXPECT_TRUE(eventually_beside_others([&] { return !std::ranges::includes(chunks, stored("00000000")); }));
     kill(pid, SIGKILL);
-    EXPECT_EQ(finish(pid).status, -SIGKILL);
-    rounds_while_writing += stored("manifest") == manifests ? 1 : 0;
+    const bool killed = finish(pid).status == -SIGKILL;  // it may have ended just before
+    rounds_while_writing += killed && stored("manifest") == manifests ? 1 : 0;
     const Outcome verified = run({"cache", "verify"});
     EXPECT_EQ(verified.status, 0) << verified.out << verified.err;
   }

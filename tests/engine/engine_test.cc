@@ -269,13 +269,12 @@ TEST_F(EngineTest, PenaltiesKeepAnAnswerFromRepeatingItself) {
   for (const Token token : request.spans[0].tokens) EXPECT_FALSE(different.contains(token));
 }
 
-// A token that ends the answer is drawn, and neither said nor stored, unless it is to be included; also one that ends a
-// turn, where turns are not to end.
+// A token that ends the answer is drawn, and neither said nor stored, unless it is to be included.
 TEST_F(EngineTest, StopTokensEndTheAnswer) {
   const Response whole = engine_->run(generate(3, 40, 12, true));
   const auto stop_at = [&](bool include) {
     Request request = generate(3, 40, 12, true);
-    request.stop_tokens = {1, whole.tokens[4]};
+    request.stop_tokens = {whole.tokens[4]};
     request.include_stop = include;
     return engine_->run(std::move(request));
   };
