@@ -184,13 +184,17 @@ TEST_F(BenchServeTest, PlacementGoesOnUnderTheSameOptionsAlone) {
   EXPECT_THAT(placement({}), HasSubstr("other options"));
 }
 
-// A server that has nothing to choose measures no prior.
+// A server that has nothing to choose measures no prior. Whatever tiers servers have, who rates has none.
 TEST_F(BenchServeTest, PlacementWaitsForNoPriorThatNobodyMeasures) {
-  const Outcome outcome =
-      run({"bench",        "placement", "--contexts", contexts_, "--out",      home_.path() / "cells.jsonl",
-           "--folder",     folder(),    "--rate",     "40",      "--requests", "4",
-           "--max-tokens", "2",         "--policy",   "shale",   "--methods",  "full",
-           "--settle",     "0",         "--json"});
+  const Outcome outcome = run({"bench",        "placement",  "--contexts",
+                               contexts_,      "--out",      home_.path() / "cells.jsonl",
+                               "--folder",     folder(),     "--rate",
+                               "40",           "--requests", "4",
+                               "--max-tokens", "2",          "--policy",
+                               "shale",        "--methods",  "full",
+                               "--remote",     folder(),     "--throttle-remote",
+                               "1GB/s,0ms",    "--settle",   "0",
+                               "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.object()["requests"], 4);
   EXPECT_EQ(outcome.object()["agreement"], (nlohmann::json{1.0, 1.0, 1.0}));

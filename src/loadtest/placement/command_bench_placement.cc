@@ -267,6 +267,7 @@ Status run_bench_placement(const BenchPlacementOptions& options) {
 
   ServingOptions serving_options = with.serve.serving;
   serving_options.store = false;
+  serving_options.tiers = {};          // the servers' own
   serving_options.pool_bytes.reset();  // the servers' was for a load, this one is for a context beside its forms
   SHALE_ASSIGN(const auto serving, Serving::open(serving_options, with.output));
   {
