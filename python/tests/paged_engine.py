@@ -87,6 +87,11 @@ class Engine:
         self.scheduler.reported(pickle.loads(pickle.dumps(self.worker.report())), failed)
         return failed
 
+    def compute(self, name, keys, blocks, first=0, anew=False):
+        """One step: the keys from `first` on, in these blocks of it, which are new to the scheduler."""
+        self.scheduler.computing(name, blocks, first * BLOCK, len(keys) * BLOCK, anew)
+        self.step(self.scheduler.plan(), list(zip(keys[first:], blocks)))
+
     def serve(self, name, keys, blocks, lossy=False, extra_tokens=1):
         """A request from its beginning to its end; how many blocks came from the store."""
         self.scheduler.add(name, lambda: keys, lossy)

@@ -1,14 +1,10 @@
 """What tools/placement_bound asks of contexts, told by a program that stands in for it."""
 
-import importlib.machinery
-import importlib.util
 import json
-import os
-import pathlib
-import tempfile
 import unittest
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools/placement_bound"
+from tool_test import ToolTest
+
 STAND_IN = """#!/usr/bin/env python3
 import json, pathlib, sys
 given = dict(zip(sys.argv[1:], sys.argv[2:]))
@@ -17,18 +13,9 @@ print(json.dumps({"asked": given["--question"], "held_out": held_out, "rows": [{
 """
 
 
-class PlacementBound(unittest.TestCase):
+class PlacementBound(ToolTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        program = self.folder / "shale"
-        program.write_text(STAND_IN)
-        program.chmod(0o700)
-        os.environ.update(SHALE_PROGRAM=str(program), SHALE_DATA_DIR=str(self.folder))
-        loader = importlib.machinery.SourceFileLoader("placement_bound", str(TOOL))
-        self.tool = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-        loader.exec_module(self.tool)
+        self.load("placement_bound", STAND_IN)
         (self.folder / "contexts").mkdir()
         for name in self.tool.SETS:
             questions = ["Who?"] if name == "squality" else ["Who?", "What\nis it?", "Why?", "How?", "When?"]

@@ -1,14 +1,10 @@
 """What tools/placement_predicted asks the simulator, told by a program that stands in for it."""
 
-import importlib.machinery
-import importlib.util
 import json
-import os
-import pathlib
-import tempfile
 import unittest
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools/placement_predicted"
+from tool_test import ToolTest
+
 STAND_IN = """#!/usr/bin/env python3
 import json, pathlib, sys
 words = sys.argv[1:]
@@ -22,18 +18,9 @@ else:
 """
 
 
-class PlacementPredicted(unittest.TestCase):
+class PlacementPredicted(ToolTest):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-        program = self.folder / "shale"
-        program.write_text(STAND_IN)
-        program.chmod(0o700)
-        os.environ["SHALE_PROGRAM"] = str(program)
-        loader = importlib.machinery.SourceFileLoader("placement_predicted", str(TOOL))
-        self.tool = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-        loader.exec_module(self.tool)
+        self.load("placement_predicted", STAND_IN)
         self.profiles = self.folder / "all.jsonl"
         self.profiles.write_text(json.dumps({"rows": [{"method": method} for method in ("keydiff", "int8", "kivi4")]}) + "\n")
 
