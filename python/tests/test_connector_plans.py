@@ -58,6 +58,7 @@ def test_a_request_may_have_the_name_of_one_that_has_just_ended():
             engine.compute("one", keys, blocks)
             engine.scheduler.finished("one")
         engine.finish()
+        engine.step(engine.scheduler.plan(idle=True))  # which tells that the second one has ended
         worker, scheduler = engine.worker, engine.scheduler
         assert worker._tables == worker._keys == scheduler._tables == scheduler._told == {}
         engine.clear()
