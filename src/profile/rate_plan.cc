@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "codec/extent_layout.h"
+#include "codec/head_distortion.h"
 #include "codec/tier_cut.h"
 #include "codec/views/sequence_pages.h"
 #include "placement/allocation.h"
-#include "quantizers/token_copy.h"
 #include "scoring/budgets/budget.h"
 
 namespace shale {
@@ -98,8 +98,10 @@ class RatePlanner {
   }
 
   void list_precisions(Precision& begun);
-  HeadDistortion distortion_of(std::uint32_t head) const;
-  std::vector<std::vector<std::uint32_t>> tokens_by_tier(std::uint32_t head) const;
+  HeadDistortion distortion_of(std::uint32_t head) const {
+    return head_distortion(pages_, head, context_.queries, context_.query_heads, context_.window, kQueriesMax,
+                           context_.model.attention_scale);
+  }
   HeadCosts costs_of(std::uint32_t head) const;
   double distortion_of(const HeadCosts& costs, const Precision& precision) const;
   std::uint64_t bytes_of(const Precision& precision) const;
@@ -151,35 +153,9 @@ void RatePlanner::list_precisions(Precision& begun) {
   }
 }
 
-HeadDistortion RatePlanner::distortion_of(std::uint32_t head) const {
-  const std::uint32_t layer = head / shape_.kv_heads, d = shape_.head_dim;
-  const HeadPages source = pages_.head(layer, head % shape_.kv_heads);
-  std::vector<Half> keys(std::size_t{d} * tokens_), values(keys.size());
-  gather_tokens(source.pages, shape_, 0, tokens_, {keys.data(), values.data(), tokens_, tokens_, d}, 0);
-  const std::uint32_t group = context_.query_heads / shape_.kv_heads;
-  const std::uint32_t first = layer * context_.query_heads + head % shape_.kv_heads * group;
-  const std::uint32_t used = std::min(kQueriesMax, context_.window);
-  std::vector<float> queries;
-  for (std::uint32_t row = first; row < first + group; ++row) {
-    const auto all = context_.queries.subspan(std::size_t{row} * context_.window * d, std::size_t{context_.window} * d);
-    const auto last = all.last(std::size_t{used} * d);
-    queries.insert(queries.end(), last.begin(), last.end());
-  }
-  return HeadDistortion({keys.data(), values.data(), tokens_, tokens_, d}, queries, context_.model.attention_scale);
-}
-
-// Tokens of each tier, ascending.
-std::vector<std::vector<std::uint32_t>> RatePlanner::tokens_by_tier(std::uint32_t head) const {
-  std::vector<std::vector<std::uint32_t>> by_tier(kKeepGrid.size());
-  for (std::uint32_t token = 0; token < tokens_; ++token) {
-    by_tier[tiers_.tier(head, token)].push_back(token);
-  }
-  return by_tier;
-}
-
 HeadCosts RatePlanner::costs_of(std::uint32_t head) const {
   const HeadDistortion distortion = distortion_of(head);
-  const auto by_tier = tokens_by_tier(head);
+  const auto by_tier = tokens_by_tier(tiers_, head);
   HeadCosts costs;
   for (const auto& tier : by_tier) {
     costs.dropped.push_back(distortion.dropped(tier));
@@ -209,7 +185,7 @@ RateChoice RatePlanner::choice_of(std::uint64_t bytes, std::span<const std::uint
   executor_.parallel_for(chosen.size(), [&](std::size_t i) {
     const auto head = static_cast<std::uint32_t>(i);
     const Precision& precision = precisions_[chosen[head]];
-    const auto by_tier = tokens_by_tier(head);
+    const auto by_tier = tokens_by_tier(tiers_, head);
     std::vector<HeadDistortion::Coded> kept;
     for (std::size_t s = 0; s < precision.size(); ++s)
       kept.push_back({by_tier[s], &quantizers_[precision[s]]->of_head(head)});
@@ -237,7 +213,7 @@ std::vector<QuantizerError> RatePlanner::errors() const {
   executor_.parallel_for(of_heads.size(), [&](std::size_t i) {
     const auto head = static_cast<std::uint32_t>(i);
     const HeadDistortion distortion = distortion_of(head);
-    const auto by_tier = tokens_by_tier(head);
+    const auto by_tier = tokens_by_tier(tiers_, head);
     for (const auto& quantizer : quantizers_) {
       QuantizerError& error = of_heads[head].emplace_back();
       error.position = distortion.error({&all, 1}, quantizer->of_head(head));
