@@ -1,4 +1,4 @@
-// Copies of tokens between pages, blocks and anything else laid out as KvRows.
+// Copies of tokens out of pages, and between blocks and anything else laid out as KvRows.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,7 @@
 
 #include "core/aligned_buffer.h"
 #include "paging/page_shape.h"
-#include "paging/page_tokens.h"
 #include "quantizers/quantizer.h"
-#include "quantizers/stream.h"
 
 namespace shale {
 
@@ -39,9 +37,6 @@ inline void copy_tokens(const KvRows<const Half>& from, std::uint32_t first, con
 inline KvRows<const Half> rows_of(const PageView& page, const PageShape& shape) {
   return {page.keys, page.values, shape.block_size, shape.block_size, shape.head_dim};
 }
-inline KvRows<Half> rows_of(const MutablePageView& page, const PageShape& shape) {
-  return {page.keys, page.values, shape.block_size, shape.block_size, shape.head_dim};
-}
 
 // Tokens [first, first + count) of a run of pages, all full but the last, to tokens [to_first, …) of `to`.
 inline void gather_tokens(std::span<const PageView> pages, const PageShape& shape, std::uint32_t first,
@@ -51,30 +46,6 @@ inline void gather_tokens(std::span<const PageView> pages, const PageShape& shap
     copy_tokens(rows_of(pages[first / shape.block_size], shape), slot, to, to_first, run);
     first += run;
     to_first += run;
-    count -= run;
-  }
-}
-
-// The reverse of gather_tokens: tokens [from_first, …) of `from` to tokens [first, first + count) of a run of pages of
-// either element; halves past the caches: flush_stream() when all is written.
-inline void scatter_tokens(const KvRows<const Half>& from, std::uint32_t from_first,
-                           std::span<const std::span<std::byte>> pages, const PageShape& shape, std::uint32_t first,
-                           std::uint32_t count) {
-  const std::size_t d = shape.head_dim;
-  while (count > 0) {
-    const std::uint32_t slot = first % shape.block_size, run = std::min(count, shape.block_size - slot);
-    const std::span<std::byte> bytes = pages[first / shape.block_size];
-    const auto page = MutablePageView::of(bytes.data(), shape);
-    if (shape.element != PageElement::kHalf) {
-      write_tokens(shape, bytes, slot, run, from.keys + from_first, from.key_stride, from.values + from_first * d);
-    } else if ((slot | run) % 8 == 0) {
-      stream_rows(from.keys + from_first, from.key_stride, page.keys + slot, shape.block_size, d, run);
-      stream_rows(from.values + from_first * d, 0, page.values + slot * d, 0, 1, run * d);
-    } else {
-      copy_tokens(from, from_first, rows_of(page, shape), slot, run);
-    }
-    from_first += run;
-    first += run;
     count -= run;
   }
 }
