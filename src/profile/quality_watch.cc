@@ -86,8 +86,6 @@ bool QualityWatch::holds_pages() const {
 void QualityWatch::note_later(const Request& request, std::optional<Response> response) {
   if (!may_look_at(request)) return;
   came_.push_back({request, std::move(response)});
-  came_.back().request.on_text = nullptr;  // they hold whatever sends the answer
-  came_.back().request.on_token = nullptr;
   if (came_.size() > kCameMax) came_.pop_front();
 }
 

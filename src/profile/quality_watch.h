@@ -65,7 +65,8 @@ class QualityWatch {
   QualityWatch& operator=(const QualityWatch&) = delete;
 
   // Records what is asked, and gives back all pages unless `beside`. Call it before the engine computes the request,
-  // which may be within work(), and where the engine may refuse it, once it has not.
+  // which may be within work(), and where the engine may refuse it, once it has not. A copy may be kept: its callbacks
+  // should hold nothing.
   void on_request(const Request& request);
   // Records the answer, where it was over a lossy form that the planner chose.
   void on_response(const Request& request, const Response& response);

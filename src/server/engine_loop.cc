@@ -141,6 +141,8 @@ bool EngineLoop::take_inbox() {
 }
 
 void EngineLoop::take(Submission submission) {
+  Running running{submission.channel, submission.came_s, clock_.now_s(), submission.request.tenant, submission.place};
+  if (watch_) running.asked = submission.request;  // before it holds what sends the answer
   if (submission.streamed) {
     submission.request.on_text = [this, channel = submission.channel](std::string_view piece) {
       if (!channel->push(piece)) cancel(channel);
@@ -149,8 +151,6 @@ void EngineLoop::take(Submission submission) {
   if (submission.tokens) {
     submission.request.on_token = [channel = submission.channel](DrawnToken token) { channel->add(std::move(token)); };
   }
-  Running running{submission.channel, submission.came_s, clock_.now_s(), submission.request.tenant, submission.place};
-  if (watch_) running.asked = submission.request;
   const auto id = engine_.submit(std::move(submission.request));
   if (id) {
     measuring_turns_.note_request(clock_.now_s());
