@@ -49,7 +49,6 @@ std::optional<Channel::Part> Channel::next(std::chrono::milliseconds wait) {
   if (const auto taken = std::exchange(taken_, std::nullopt)) {
     return *taken ? Part() : Part{.refused = taken->error()};
   }
-  token_bytes_ = 0;
   return Part{std::exchange(text_, {}), std::exchange(tokens_, {}), std::exchange(response_, std::nullopt)};
 }
 

@@ -26,7 +26,7 @@ std::size_t characters(std::string_view text) {
 std::string TokenTeller::name_of(Token token) const { return tokenizer_.text({&token, 1}, true); }
 
 void TokenTeller::tell_prompt(Json& answer) {
-  if (!details_.ids || std::exchange(prompt_told_, true)) return;
+  if (!details_.ids || prompt_.empty()) return;  // told already
   Json& place = endpoint_ == Endpoint::kChat ? answer : answer["choices"][0];
   place["prompt_token_ids"] = std::exchange(prompt_, {});
 }

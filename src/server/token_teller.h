@@ -32,7 +32,6 @@ class TokenTeller {
   std::vector<Token> prompt_;
   const Tokenizer& tokenizer_;
   std::size_t characters_ = 0;  // of the tokens told so far
-  bool prompt_told_ = false;
 };
 
 }  // namespace shale
