@@ -15,6 +15,8 @@
 #include <string_view>
 #include <utility>
 
+#include "support/loopback_address.h"
+
 namespace shale::testing {
 
 // Of this process's memory, in bytes: now, and at most so far.
@@ -31,10 +33,7 @@ inline std::size_t peak_bytes() { return status_bytes("VmHWM"); }
 class RawClient {
  public:
   explicit RawClient(std::uint16_t port) : file_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const sockaddr_in address = loopback_address(port);
     open_ = ::connect(file_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   }
   explicit RawClient(const std::string& path) : file_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -1,15 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <llama-cpp.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <random>
 
 #include "model/special_texts.h"
 #include "support/byte_vocabulary.h"
 #include "support/gguf_writer.h"
+#include "support/little_memory.h"
 #include "support/model_runner.h"
 #include "support/temporary_folder.h"
 
@@ -19,6 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::kTurnEnd;
 using testing::kTurnStart;
+using testing::LittleMemory;
 
 const std::vector<std::string> kTexts = {"", "Hello, world!", "  two spaces,\ttab\n\nnewlines\r\n",
                                          "grüße 你好 🙂 \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x94\xac",
@@ -112,15 +111,10 @@ TEST_F(TokenizerTest, LongTextsAreTokenizedWithoutADeepStack) {
   const auto tokenizer = load().value();
   std::string text;
   while (text.size() < 400'000) text += "na\xc3\xafve words, ";
-  std::size_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  rlimit before{};
-  getrlimit(RLIMIT_AS, &before);
-  rlimit tight = before;
-  tight.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + (std::size_t{128} << 20);
-  ASSERT_EQ(setrlimit(RLIMIT_AS, &tight), 0);
-  const std::vector<Token> tokens = tokenizer->tokenize(text, false);
-  setrlimit(RLIMIT_AS, &before);
+  const std::vector<Token> tokens = [&] {
+    const LittleMemory little(std::size_t{128} << 20);
+    return tokenizer->tokenize(text, false);
+  }();
   EXPECT_EQ(tokenizer->text(tokens), text);
 }
 

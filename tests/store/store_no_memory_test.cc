@@ -1,14 +1,12 @@
 // Where memory is lacking for what a store encodes, reads or makes, that alone is lost: not the process, nor the store.
 #include <gmock/gmock.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <new>
 
 #include "store/placed_store.h"
+#include "support/little_memory.h"
 #include "tier/tier_wrapper.h"
 
 namespace shale::testing {
@@ -66,23 +64,6 @@ TEST_F(StoreTest, ALoadWithoutMemoryFailsAndItsBlocksStay) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need address space of their own
-// While it lives, the process gets about so many bytes more.
-class LittleMemory {
- public:
-  explicit LittleMemory(std::size_t bytes) {
-    std::size_t pages = 0;
-    std::ifstream("/proc/self/statm") >> pages;
-    getrlimit(RLIMIT_AS, &before_);
-    rlimit little = before_;
-    little.rlim_cur = pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) + bytes;
-    EXPECT_EQ(setrlimit(RLIMIT_AS, &little), 0);
-  }
-  ~LittleMemory() { setrlimit(RLIMIT_AS, &before_); }
-
- private:
-  rlimit before_{};
-};
-
 TEST(MemoryTierNoMemoryTest, KeepsABufferWithSlackWhereThereIsNoneForACopy) {
   const VirtualClock clock;
   const StoreTier tier = memory_tier(clock, std::size_t{256} << 20);

@@ -136,7 +136,7 @@ TEST_F(StoreRemoteTest, WhatIsUnknownIsAskedOfS3InFewLists) {
   const auto store =
       Store::open(small_options(), tiers_of(StoreTier{.tier = std::move(tier), .shared = true}), time).value();
   server.set_fault([&](const S3Asked& asked, S3Answer right) {
-    lists += asked.query.find("list-type") != std::string::npos;
+    lists += is_list(asked);
     return right;
   });
   const auto asked_for = [&](std::int32_t first, std::uint32_t blocks) {

@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/loopback_address.h"
+
 namespace shale::testing {
 
 // Whether a program is there, by its name alone.
@@ -34,9 +36,7 @@ inline bool is_installed(const std::string& program) {
 // Of 127.0.0.1, that nobody listened at a moment ago.
 inline std::uint16_t free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in address = loopback_address();
   socklen_t length = sizeof address;
   (void)bind(fd, reinterpret_cast<sockaddr*>(&address), length);
   (void)getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
@@ -46,11 +46,8 @@ inline std::uint16_t free_port() {
 
 inline bool listens(std::uint16_t port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  const bool open = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  const sockaddr_in address = loopback_address(port);
+  const bool open = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   close(fd);
   return open;
 }

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "io/s3_signer.h"
+#include "support/loopback_address.h"
 
 namespace shale::testing {
 
@@ -35,6 +36,8 @@ struct S3Asked {
   std::map<std::string, std::string> headers;
   std::string body;
 };
+
+inline bool is_list(const S3Asked& asked) { return asked.query.find("list-type") != std::string::npos; }
 
 struct S3Answer {
   int status = 200;
@@ -63,9 +66,7 @@ class S3Server {
     // OpenSSL registers what cleans up after it when it is first used. A static server is to be destroyed before that
     // runs: threads that end beside it free what it frees.
     (void)sha256_hex("");
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    sockaddr_in address = loopback_address();
     socklen_t size = sizeof address;
     (void)bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
     (void)listen(listener_, 512);

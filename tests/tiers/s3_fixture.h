@@ -44,7 +44,6 @@ inline auto method_is(std::string method) {
   return [method](const S3Asked& asked) { return asked.method == method; };
 }
 
-inline bool is_list(const S3Asked& asked) { return asked.query.find("list-type") != std::string::npos; }
 inline bool is_data(const S3Asked& asked) { return asked.method == "GET" && asked.headers.contains("range"); }
 
 inline S3Answer slow_down(const S3Answer&) {

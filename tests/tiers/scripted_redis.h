@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "io/resp.h"
+#include "support/loopback_address.h"
 
 namespace shale::testing {
 
@@ -24,9 +25,7 @@ class ScriptedRedis {
 
   // `answer` gives what is sent, "+OK\r\n"; it is called by one thread at a time.
   explicit ScriptedRedis(Answer answer) : answer_(std::move(answer)), listener_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    sockaddr_in address = loopback_address();
     socklen_t size = sizeof address;
     (void)bind(listener_, reinterpret_cast<sockaddr*>(&address), size);
     (void)listen(listener_, 16);

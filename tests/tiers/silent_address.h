@@ -8,16 +8,9 @@
 #include <array>
 
 #include "io/file_calls.h"
+#include "support/loopback_address.h"
 
 namespace shale::testing {
-
-inline sockaddr_in loopback_address(std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  return address;
-}
 
 class SilentAddress {
  public:
