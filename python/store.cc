@@ -220,9 +220,7 @@ class Store {
     const nb::gil_scoped_release others_run;
     checked(store->flush());
   }
-  void close() {
-    store_.reset();
-  }
+  void close() { store_.reset(); }
 
   nb::dict stats() const {
     const auto stats = checked(open()->stats());

@@ -257,7 +257,7 @@ class Worker:
             progress.wait_layer(layer)
 
     def computed_layer(self, layer):
-        """This layer has been computed. Copies it where the store cannot read the engine's blocks as they are."""
+        """This layer has been computed. Copies what is saved of it, where copies are saved."""
         if not self._copies:
             return
         for job in self._plan.saves:

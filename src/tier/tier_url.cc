@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/parsing.h"
+
 namespace shale {
 namespace {
 
@@ -13,7 +15,6 @@ constexpr std::string_view kSecrets[] = {"password", "secret", "token", "key"}; 
 // ASCII alone, whatever the locale.
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 int hex_value(char c) {
@@ -31,12 +32,6 @@ std::size_t scheme_length(std::string_view text) {
     ++end;
   }
   return end < text.size() && text[end] == ':' ? end : 0;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
 }
 
 // Splits at the first `mark`; all of it, and nothing, where there is none.
