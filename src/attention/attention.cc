@@ -60,7 +60,8 @@ class Attention {
       for (std::uint32_t head = 0; head < shape.kv_heads; ++head) add_tiles(work, head);
     }
     add_tasks(threads);
-    scratch_ = std::make_unique_for_overwrite<float[]>(scratch_floats_);
+    thread_local AlignedBuffer memory;  // fresh memory would cost a page fault every 4 KiB, call after call
+    scratch_ = memory.floats(scratch_floats_);
     finished_ = std::make_unique<std::atomic<std::uint32_t>[]>(tiles_.size());
     for (Tile& tile : tiles_) {
       if (!tile.work->received.empty()) tile.rows.scores = &scratch_[tile.scores];
@@ -169,8 +170,7 @@ class Attention {
   void run_whole(const Tile& tile) const {
     thread_local AlignedBuffer memory;
     const std::size_t floats = round_up(partial_floats(tile), 16);
-    if (memory.size() < 2 * floats * sizeof(float)) memory = AlignedBuffer(2 * floats * sizeof(float));
-    float* const first = reinterpret_cast<float*>(memory.data());
+    float* const first = memory.floats(2 * floats);
     const AttentionPartial all = partial_at(tile, first), next = partial_at(tile, first + floats);
     for_each_span(tile, [&](std::uint32_t index, const AttentionSpan& span) {
       kernels_.attend(pool_, tile.rows, span, index == 0 ? all : next);
@@ -207,7 +207,7 @@ class Attention {
   std::vector<Tile> tiles_;
   std::vector<Task> tasks_;
   std::size_t scratch_floats_ = 0;
-  std::unique_ptr<float[]> scratch_;
+  float* scratch_ = nullptr;
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;
 };
 

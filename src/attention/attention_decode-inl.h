@@ -296,9 +296,8 @@ void decode_heads(const HostView& pool, const float* queries, const AttentionSpa
     }
     kept += hidden;
   }
-  thread_local AlignedBuffer scaled;
-  if (const std::size_t bytes = shape.scale_groups() * kHeads * kWeightStride * sizeof(float); scaled.size() < bytes)
-    scaled = AlignedBuffer(bytes);
+  thread_local AlignedBuffer memory;
+  float* const scaled = memory.floats(shape.scale_groups() * kHeads * kWeightStride);
   DecodeBlock<View> blocks[2];
   DecodeBlock<View>*block = &blocks[0], *next = &blocks[1];
   PageSlots slots = span.slots;
@@ -321,10 +320,9 @@ void decode_heads(const HostView& pool, const float* queries, const AttentionSpa
     }
     const float* of_values = scores;
     if constexpr (kScaled<View>) {
-      float* to = reinterpret_cast<float*>(scaled.data());
-      narrow ? scale_weights<Eight, kHeads>(Eight(), scores, shape, *block, to)
-             : scale_weights<Wide, kHeads>(Wide(), scores, shape, *block, to);
-      of_values = to;
+      narrow ? scale_weights<Eight, kHeads>(Eight(), scores, shape, *block, scaled)
+             : scale_weights<Wide, kHeads>(Wide(), scores, shape, *block, scaled);
+      of_values = scaled;
     }
     add_values_block<View, kHeads>(of_values, shrink, shape.head_dim, *block, prefetcher, partial.sums);
   }
@@ -345,9 +343,7 @@ void decode(const HostView& pool, const AttentionRows& rows, const float* querie
             const AttentionPartial& partial) {
   const std::uint32_t hidden = std::max(rows.hidden(0), span.first_token) - span.first_token;
   thread_local AlignedBuffer memory;
-  const std::size_t bytes = kHeadsMax * std::size_t{rows.head_dim} * sizeof(float);
-  if (memory.size() < bytes) memory = AlignedBuffer(bytes);
-  float* transposed = reinterpret_cast<float*>(memory.data());
+  float* transposed = memory.floats(kHeadsMax * std::size_t{rows.head_dim});
   for (std::uint32_t first = 0; first < rows.group; first += kHeadsMax) {
     const std::uint32_t heads = std::min(kHeadsMax, rows.group - first);
     const std::size_t offset = std::size_t{first} * rows.head_dim;

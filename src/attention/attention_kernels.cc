@@ -20,8 +20,7 @@ namespace shale::HWY_NAMESPACE {
 const float* scaled_queries(const AttentionRows& rows) {
   thread_local AlignedBuffer memory;
   const std::size_t floats = padded_rows(rows.rows()) * std::size_t{rows.head_dim};
-  if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
-  float* scaled = reinterpret_cast<float*>(memory.data());
+  float* scaled = memory.floats(floats);
   const float factor = rows.scale * std::numbers::log2e_v<float>;
   const std::size_t per_query = std::size_t{rows.group} * rows.head_dim;
   for (std::uint32_t q = 0; q < rows.query_count; ++q) {

@@ -79,9 +79,7 @@ void receive_slots(const HostView& pool, const AttentionRows& rows, const float*
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float factor = rows.scale * std::numbers::log2e_v<float>;
   thread_local AlignedBuffer memory;
-  const std::size_t floats = rows.head_dim * kTileKeyStride;
-  if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
-  TileBlock<View> block(pool, slots, 0, reinterpret_cast<float*>(memory.data()), nullptr);
+  TileBlock<View> block(pool, slots, 0, memory.floats(rows.head_dim * kTileKeyStride), nullptr);
   HWY_ALIGN float gathered[kBlockTokens];
   for (; block.take(); first_token += block.tokens(), received += block.tokens()) {
     std::fill_n(gathered, kBlockTokens, kLargest ? -kInfinity : 0.0f);

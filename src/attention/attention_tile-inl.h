@@ -187,9 +187,7 @@ void attend_tile(const HostView& pool, const AttentionRows& rows, const float* q
   const std::size_t head_dim = rows.head_dim;
   const std::uint32_t padded = padded_rows(rows.rows());
   thread_local AlignedBuffer memory;
-  const std::size_t floats = head_dim * (kTileKeyStride + kBlockTokens);
-  if (memory.size() < floats * sizeof(float)) memory = AlignedBuffer(floats * sizeof(float));
-  float* keys = reinterpret_cast<float*>(memory.data());
+  float* keys = memory.floats(head_dim * (kTileKeyStride + kBlockTokens));
   TileBlock<View> block(pool, span.slots, span.lead, keys, keys + head_dim * kTileKeyStride);
   HWY_ALIGN float scores[kRowGroup * kBlockTokens];
 

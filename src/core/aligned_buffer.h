@@ -35,6 +35,12 @@ class AlignedBuffer {
     assert(size <= capacity_);
     size_ = size;
   }
+  // Working memory that is kept for its next use: so much of it, or more. Contents are lost where it grows.
+  std::byte* at_least(std::size_t size) {
+    if (capacity_ < size) *this = AlignedBuffer(size);
+    return data();
+  }
+  float* floats(std::size_t count) { return reinterpret_cast<float*>(at_least(count * sizeof(float))); }
   bool empty() const { return size_ == 0; }
   std::span<std::byte> bytes() { return {data_.get(), size_}; }
   std::span<const std::byte> bytes() const { return {data_.get(), size_}; }

@@ -21,6 +21,18 @@ TEST(AlignedBuffer, IsAlignedAndWholeBlocksLong) {
   }
 }
 
+TEST(AlignedBuffer, WorkingMemoryStaysWhereItIsUntilItGrows) {
+  AlignedBuffer memory;
+  float* const first = memory.floats(2000);
+  EXPECT_GE(memory.capacity(), 2000 * sizeof(float));
+  EXPECT_EQ(memory.floats(10), first);
+  EXPECT_EQ(memory.floats(2000), first);
+  const std::size_t capacity = memory.capacity();
+  memory.floats(20'000);
+  EXPECT_GE(memory.capacity(), 20'000 * sizeof(float));
+  EXPECT_GT(memory.capacity(), capacity);
+}
+
 TEST(AlignedBuffer, MovesWithoutCopying) {
   AlignedBuffer buffer(10);
   const std::byte* data = buffer.data();

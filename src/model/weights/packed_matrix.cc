@@ -73,13 +73,12 @@ class PackedMatrix::Products {
     const std::shared_ptr<const Product> prepared = get(tokens, last - first);
     const Product& product = *prepared;
     thread_local AlignedBuffer scratch, rows;
-    if (scratch.size() < product.scratch.get_size()) scratch = AlignedBuffer(product.scratch.get_size());
     // Its fast products leave no gaps between tokens, so what is a part of them goes through a buffer.
     const std::int64_t count = last - first;
     const bool part_only = count < rows_;
     const auto row_floats = static_cast<std::size_t>(count) * sizeof(float);
     const std::size_t y_bytes = static_cast<std::size_t>(tokens) * row_floats;
-    if (part_only && rows.size() < y_bytes) rows = AlignedBuffer(y_bytes);
+    std::byte* const to = part_only ? rows.at_least(y_bytes) : y;
     const auto at = [&](const memory::desc& shape, const std::byte* data) {
       return memory(shape, engine_, const_cast<std::byte*>(data));
     };
@@ -89,12 +88,12 @@ class PackedMatrix::Products {
     product.matmul.execute(stream,
                            {{DNNL_ARG_SRC, at(x_shape(tokens), x)},
                             {DNNL_ARG_WEIGHTS, at(part(count), weights + static_cast<std::size_t>(first) * row_bytes)},
-                            {DNNL_ARG_DST, at(y_shape(tokens, count), part_only ? rows.data() : y)},
-                            {DNNL_ARG_SCRATCHPAD, at(product.scratch, scratch.data())}});
+                            {DNNL_ARG_DST, at(y_shape(tokens, count), to)},
+                            {DNNL_ARG_SCRATCHPAD, at(product.scratch, scratch.at_least(product.scratch.get_size()))}});
     stream.wait();
     for (std::int64_t token = 0; part_only && token < tokens; ++token) {
       std::memcpy(y + static_cast<std::size_t>(token * rows_ + first) * sizeof(float),
-                  rows.data() + static_cast<std::size_t>(token) * row_floats, row_floats);
+                  to + static_cast<std::size_t>(token) * row_floats, row_floats);
     }
   }
 
