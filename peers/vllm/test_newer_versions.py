@@ -5,6 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 from shale import vllm, vllm_tier
+from shale.connector import Plan, Report
 from shale.vllm import KVConnectorRole, ShaleConnector
 from shale.vllm_metrics import ShaleMetrics, ShaleStats
 from shale.vllm_tier import ShaleOffloadingSpec, ShaleTier
@@ -20,6 +21,8 @@ def connector(monkeypatch):
     config.kv_transfer_config.kv_connector_extra_config = {"tiers": TIERS}
     made = ShaleConnector(config, KVConnectorRole.SCHEDULER, MagicMock(), newer=None)
     made._worker = made._scheduler = made._pool = MagicMock()
+    made._worker.report.return_value = Report(garbage=[1])
+    made._scheduler.plan.return_value = Plan()
     made._layer_numbers = {}
     return made
 
