@@ -188,6 +188,7 @@ template Option Command::add_option(const std::string&, std::uint64_t&, const st
 template Option Command::add_option(const std::string&, float&, const std::string&);
 template Option Command::add_option(const std::string&, double&, const std::string&);
 template Option Command::add_option(const std::string&, std::string&, const std::string&);
+template Option Command::add_option(const std::string&, std::optional<std::uint32_t>&, const std::string&);
 template Option Command::add_option(const std::string&, std::optional<double>&, const std::string&);
 template Option Command::add_option(const std::string&, std::optional<std::string>&, const std::string&);
 template Option Command::add_option(const std::string&, std::vector<std::uint32_t>&, const std::string&);

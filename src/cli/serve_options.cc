@@ -65,6 +65,12 @@ void add_router_options(Command command, ServeOptions& options) {
 // Who may use the server, and as which tenant.
 void add_access_options(Command command, ServeOptions& options) {
   const char* group = "Server";
+  command
+      .add_option("--served-model-name", options.server.api.model_name,
+                  "Name that requests ask for and answers and metrics have (default: the model's)")
+      .envname("SHALE_SERVED_MODEL_NAME")
+      .type_name("NAME")
+      .group(group);
   command.add_option("--api-key", options.api_key, "Key that requests must bear (default: none)")
       .envname("SHALE_API_KEY")
       .type_name("KEY")
@@ -185,11 +191,11 @@ void add_answer_limits(Command command, ServeOptions& options) {
   const char* group = "Server";
   command
       .add_option("--max-tokens", options.server.api.max_tokens,
-                  "Longest answer of a chat, in tokens, if its request gives none")
+                  "Longest answer of a chat, in tokens, if its request gives none (default: all that the context has "
+                  "left)")
       .envname("SHALE_MAX_TOKENS")
       .range(1u, 1u << 20)
       .type_name("N")
-      .capture_default_str()
       .group(group);
   command.add_option("--grace", options.grace_s, "Longest wait for answers running when told to end")
       .envname("SHALE_GRACE")

@@ -87,8 +87,8 @@ Status Engine::State::check_prompt(const RequestState& run) const {
   }
   if (run.prompt.size() >= info.context_max) {
     return fail(ErrorCode::kInvalidArgument,
-                "the prompt has {} tokens and the model's context holds {}: shorten it by at least {}",
-                run.prompt.size(), info.context_max, run.prompt.size() - info.context_max + 1);
+                "this model's maximum context length is {} tokens and the prompt has {}: shorten it by at least {}",
+                info.context_max, run.prompt.size(), run.prompt.size() - info.context_max + 1);
   }
   for (const std::vector<Token>* tokens : {&run.prompt, &run.request.stop_tokens}) {
     for (const Token token : *tokens) {
@@ -144,6 +144,16 @@ Status Engine::State::prepare_budget(RequestState& run) const {
   return {};
 }
 
+// A length that the request does not name is what is left of the context, as far as the pool holds that.
+void Engine::State::set_length(RequestState& run) const {
+  const auto left = model.info().context_max - static_cast<std::uint32_t>(run.prompt.size());
+  run.max_tokens = run.request.max_tokens.value_or(left);
+  const std::uint32_t needed = blocks.blocks_max(run), total = cache.pool().blocks_total();
+  if (run.request.max_tokens || needed <= total) return;
+  const std::uint64_t excess = std::uint64_t{needed - total} * cache.pool().shape().block_size;
+  run.max_tokens = static_cast<std::uint32_t>(left - std::min<std::uint64_t>(excess, left - 1));
+}
+
 // Everything that a request can be refused for.
 Status Engine::State::prepare(RequestState& run) const {
   if (scheduler.waiting() >= options.waiting_max) {
@@ -154,6 +164,7 @@ Status Engine::State::prepare(RequestState& run) const {
   SHALE_TRY(prepare_budget(run));
   run.needs = run.needs | cache.needs() | ScorerNeeds{.last_queries = options.query_window};
   run.needs.repeat_attention = false;  // asked of the span's own pages, where they are there
+  set_length(run);
   const std::uint32_t needed = blocks.blocks_max(run), total = cache.pool().blocks_total();
   if (needed <= total) return {};
   return fail(ErrorCode::kFull,

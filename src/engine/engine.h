@@ -41,10 +41,10 @@ struct DrawnToken {
 struct Request {
   std::vector<PrefixSpan> spans;  // at least one token in the last
   SamplingOptions sampling;
-  std::uint32_t max_tokens = 128;
-  std::vector<std::string> stop;        // text that ends the answer and is not part of it
-  std::vector<Token> stop_tokens = {};  // likewise tokens, also where `ignore_end` is set
-  bool include_stop = false;            // what of these ends the answer is its last part
+  std::optional<std::uint32_t> max_tokens = 128;  // none: as many as the model's context and the pool hold
+  std::vector<std::string> stop;                  // text that ends the answer and is not part of it
+  std::vector<Token> stop_tokens = {};            // likewise tokens, also where `ignore_end` is set
+  bool include_stop = false;                      // what of these ends the answer is its last part
   RequestPolicy policy;
   bool use_cache = true;      // false: compute everything, look at nothing (still stored when spans say so)
   bool store_answer = false;  // the last span and the answer are stored as a run too (a chat turn)

@@ -122,6 +122,7 @@ struct Engine::State {
   Status check_prompt(const RequestState& run) const;
   Status prepare_method(RequestState& run) const;
   Status prepare_budget(RequestState& run) const;
+  void set_length(RequestState& run) const;
   Status prepare(RequestState& run) const;
   bool reserve(RequestState& run, std::uint32_t tokens);
   bool run_batch(std::vector<BatchPart> parts);

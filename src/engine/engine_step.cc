@@ -213,7 +213,7 @@ std::optional<StopReason> Engine::State::say(RequestState& run, Token token) {
   const std::string piece = run.stream.push(text);
   if (!piece.empty() && run.request.on_text) run.request.on_text(piece);
   if (run.stream.stopped()) return StopReason::kStopString;
-  if (run.response.tokens.size() >= run.request.max_tokens) return StopReason::kLength;
+  if (run.response.tokens.size() >= run.max_tokens) return StopReason::kLength;
   if (run.sequence.length() + 1 >= model.info().context_max) return StopReason::kContextFull;
   return std::nullopt;
 }

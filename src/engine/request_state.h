@@ -57,7 +57,7 @@ class RequestState {
   // Gives up all that it holds, and is computed from its first token.
   void begin_again();
   // Positions still to come at most.
-  std::uint64_t tokens_max() const { return std::uint64_t{prompt.size()} + request.max_tokens; }
+  std::uint64_t tokens_max() const { return std::uint64_t{prompt.size()} + max_tokens; }
   // Index of the part that position `p` lies in: of a span, or, for tokens after the last one's, their number.
   std::size_t span_at(std::uint32_t position) const;
   // Position of the part's first token.
@@ -81,7 +81,8 @@ class RequestState {
   Sampler sampler;
   TextStream stream;
 
-  std::vector<Token> drawn;  // the answer; the last one is not computed yet
+  std::uint32_t max_tokens = 0;  // that the answer may have
+  std::vector<Token> drawn;      // the answer; the last one is not computed yet
   Response response;
   double submitted_s;
   FairShares::Share* share = nullptr;  // its tenant's, while it waits or is running

@@ -46,20 +46,24 @@ Json served_json(const Response& response) {
 
 }  // namespace
 
+Json usage_json(std::size_t prompt_tokens, std::size_t completion_tokens) {
+  return {{"prompt_tokens", prompt_tokens},
+          {"completion_tokens", completion_tokens},
+          {"total_tokens", prompt_tokens + completion_tokens}};
+}
+
 Json usage_json(const Response& response) {
   Json from = Json::object();
   for (const auto& [name, tokens] : response.cached.sources()) from[name] = tokens;
-  return {{"prompt_tokens", response.prompt_tokens},
-          {"completion_tokens", response.drawn()},
-          {"total_tokens", response.prompt_tokens + response.drawn()},
-          {"prompt_tokens_details",
-           {{"cached_tokens", response.cached.total()},
-            {"computed_tokens", response.computed_tokens()},
-            {"cached_from", std::move(from)},
-            {"lossy", response.lossy},
-            {"expected_quality", quality_json(response.expected_quality())},
-            {"quality_metric", response.metric},
-            {"compressed", served_json(response)}}}};
+  Json usage = usage_json(response.prompt_tokens, response.drawn());
+  usage["prompt_tokens_details"] = {{"cached_tokens", response.cached.total()},
+                                    {"computed_tokens", response.computed_tokens()},
+                                    {"cached_from", std::move(from)},
+                                    {"lossy", response.lossy},
+                                    {"expected_quality", quality_json(response.expected_quality())},
+                                    {"quality_metric", response.metric},
+                                    {"compressed", served_json(response)}};
+  return usage;
 }
 
 Json answer_json(const AnswerHead& head, const Response& response) {
@@ -74,6 +78,7 @@ Json answer_json(const AnswerHead& head, const Response& response) {
 
 Json render_json(const AnswerHead& head, const AnswerRequest& request) {
   const SamplingOptions& sampling = request.request.sampling;
+  const std::optional<std::uint32_t>& max_tokens = request.request.max_tokens;
   Json rendered = {{"request_id", head.id},
                    {"model", head.model},
                    {"token_ids", request.rendered()},
@@ -85,7 +90,7 @@ Json render_json(const AnswerHead& head, const AnswerRequest& request) {
                      {"frequency_penalty", sampling.frequency_penalty},
                      {"presence_penalty", sampling.presence_penalty},
                      {"repetition_penalty", sampling.repetition_penalty},
-                     {"max_tokens", request.request.max_tokens},
+                     {"max_tokens", max_tokens ? Json(*max_tokens) : Json(nullptr)},
                      {"stop", request.request.stop},
                      {"stop_token_ids", request.request.stop_tokens},
                      {"include_stop_str_in_output", request.request.include_stop},

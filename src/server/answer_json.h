@@ -23,6 +23,8 @@ struct AnswerHead {
 // The tokens used, the one that ended the answer included; `prompt_tokens_details` says beside `cached_tokens` how many
 // were computed, where the others came from and whether any were lossy.
 Json usage_json(const Response& response);
+// The same as far as it is known while the answer is running.
+Json usage_json(std::size_t prompt_tokens, std::size_t completion_tokens);
 
 // The whole answer, for a response without an error.
 Json answer_json(const AnswerHead& head, const Response& response);

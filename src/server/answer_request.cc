@@ -61,6 +61,22 @@ void read_sampling(JsonFields& fields, SamplingOptions& sampling) {
   fields.number("repetition_penalty", sampling.repetition_penalty, 0.01, 100);
 }
 
+void read_length(JsonFields& fields, const char* name, std::optional<std::uint32_t>& length) {
+  std::uint32_t tokens = 0;
+  fields.whole(name, tokens, 1u, kTokensMax);
+  if (tokens > 0) length = tokens;
+}
+
+// Where nothing ends an answer before `max_tokens` it asks for nothing more.
+void read_min_tokens(JsonFields& fields, const Request& request) {
+  std::uint32_t tokens = 0;
+  fields.whole("min_tokens", tokens, 0u, kTokensMax);
+  if (tokens == 0) return;
+  if (request.max_tokens && tokens > *request.max_tokens) return fields.fail("min_tokens", "is above `max_tokens`");
+  if (request.ignore_end && request.stop.empty() && request.stop_tokens.empty()) return;
+  fields.fail("min_tokens", "is supported beside `ignore_eos` alone, without `stop`: an answer has `max_tokens` then");
+}
+
 void read_logprobs(JsonFields& fields, bool chat, std::optional<std::uint32_t>& logprobs) {
   bool wanted = false;
   std::uint32_t top = 0;
@@ -84,7 +100,8 @@ void read_stream_options(JsonFields& fields, AnswerRequest& request) {
   if (!options->is_object()) return fields.fail("stream_options", "must be an object");
   JsonFields inner(*options);
   inner.flag("include_usage", request.include_usage);
-  inner.refuse("continuous_usage_stats", false, "is not supported: usage comes at the end");
+  inner.flag("continuous_usage_stats", request.running_usage);
+  request.running_usage = request.running_usage && request.include_usage;
   if (inner.error()) return fields.fail("stream_options", inner.error()->message);
   request.warning = inner.misspelt();
 }
@@ -180,7 +197,6 @@ void refuse_unsupported(JsonFields& fields, bool chat) {
     fields.refuse(name, nullptr, "is not supported: answers have no grammar");
   }
   fields.refuse("use_beam_search", false, "is not supported");
-  fields.refuse("min_tokens", 0, "is not supported: with `ignore_eos` an answer has `max_tokens`");
   fields.refuse("bad_words", Json::array(), "is not supported");
   fields.refuse("allowed_token_ids", nullptr, "is not supported");
   fields.refuse("skip_special_tokens", true, "is not supported: control tokens have no text");
@@ -276,6 +292,12 @@ std::vector<Token> AnswerRequest::rendered() const {
   return tokens;
 }
 
+std::uint32_t AnswerRequest::prompt_length() const {
+  std::size_t tokens = 0;
+  for (const PrefixSpan& span : request.spans) tokens += span.tokens.size();
+  return static_cast<std::uint32_t>(tokens);
+}
+
 ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_view body,
                                               const AnswerDefaults& defaults) {
   auto object = parse_json(body);
@@ -288,7 +310,7 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   Request& request = result.request;
   request.sampling = {.temperature = 1, .seed = defaults.seed};
   request.budget = defaults.budget;
-  request.max_tokens = chat ? defaults.max_tokens : 16;
+  request.max_tokens = chat ? defaults.max_tokens : std::optional<std::uint32_t>(16);
   request.store_answer = true;
 
   JsonFields fields(*object);
@@ -296,8 +318,8 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   fields.flag("stream", result.stream);
   read_stream_options(fields, result);
   read_sampling(fields, request.sampling);
-  fields.whole("max_tokens", request.max_tokens, 1u, kTokensMax);
-  fields.whole("max_completion_tokens", request.max_tokens, 1u, kTokensMax);
+  read_length(fields, "max_tokens", request.max_tokens);
+  read_length(fields, "max_completion_tokens", request.max_tokens);
   read_seed(fields, result.seed);
   if (result.seed) request.sampling.seed = static_cast<std::uint64_t>(*result.seed);
   read_priority(fields, request.priority);
@@ -309,6 +331,7 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   refuse_renamed(fields);
   read_budget(fields, request.policy, request.budget);
   fields.flag("ignore_eos", request.ignore_end);
+  read_min_tokens(fields, request);
   read_logprobs(fields, chat, request.logprobs);
   result.details.logprobs = request.logprobs.has_value();
   fields.flag("return_token_ids", result.details.ids);

@@ -17,7 +17,7 @@ enum class Endpoint { kCompletions, kChat };
 
 // What holds where a body says nothing.
 struct AnswerDefaults {
-  std::uint32_t max_tokens = 1024;  // of a chat's answer; a completion has 16, as OpenAI's
+  std::optional<std::uint32_t> max_tokens = {};  // of a chat's answer (Request); a completion has 16, as OpenAI's
   std::uint64_t seed = 0;
   std::optional<KvBudgetOptions> budget = {};  // not of requests that say `exact` or name a method
 };
@@ -34,6 +34,7 @@ struct AnswerRequest {
   std::string model;  // empty: any
   bool stream = false;
   bool include_usage = false;  // in a chunk of its own at the end of a stream
+  bool running_usage = false;  // and in the others
   TokenDetails details;
   std::vector<ChatMessage> messages;  // of a chat
   std::string context;                // of a completion: text before the prompt that is stored as a span of its own
@@ -45,6 +46,7 @@ struct AnswerRequest {
   std::string warning;                // for the client; empty: none
 
   std::vector<Token> rendered() const;  // the prompt of the request's spans
+  std::uint32_t prompt_length() const;  // in tokens
 };
 
 // OpenAI's fields, and others (docs/guides/serving.md): of what may be lossy, of KV budgets, of sampling. Fields that

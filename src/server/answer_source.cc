@@ -76,6 +76,12 @@ HttpResponse AnswerSource::whole(const Channel::Part& part) {
   return answer;
 }
 
+// The event of a part of the answer, `tokens` of which have come with it.
+std::string AnswerSource::told(Json chunk, std::size_t tokens) const {
+  if (stream_.prompt_tokens) chunk["usage"] = usage_json(*stream_.prompt_tokens, tokens);
+  return event(chunk);
+}
+
 HttpSource::Part AnswerSource::events(const Channel::Part& part) {
   Part result;
   std::string& out = result.response.body;
@@ -89,12 +95,13 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
   if (head_.endpoint == Endpoint::kChat && says && !std::exchange(role_sent_, true)) {
     Json role = role_chunk(head_);
     teller_.tell_prompt(role);
-    out += event(role);
+    out += told(std::move(role), 0);
   }
   if (!part.text.empty() || !part.tokens.empty()) {
     Json text = text_chunk(head_, part.text);
     teller_.tell(text, part.tokens);
-    out += event(text);
+    tokens_ += part.tokens.size();
+    out += told(std::move(text), tokens_);
   }
   if (!part.response) return result;
   result.end = true;
@@ -106,7 +113,7 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
   }
   log(200, to_string(response.stop), {}, &response);
   keep_tokens(response);
-  out += event(end_chunk(head_, response));
+  out += told(end_chunk(head_, response), response.drawn());
   if (stream_.include_usage) out += event(usage_chunk(head_, response));
   out += kStreamEnd;
   return result;

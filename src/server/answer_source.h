@@ -37,7 +37,8 @@ class AnswerSource final : public HttpSource {
  public:
   struct Stream {
     bool on = false;
-    bool include_usage = false;  // in an event of its own at the end
+    bool include_usage = false;                       // in an event of its own at the end
+    std::optional<std::uint32_t> prompt_tokens = {};  // where the other events say so far as it is known
   };
   AnswerSource(AnswerHead head, Stream stream, TokenTeller teller, Answer answer, AnswerTokenCache& answer_tokens,
                AnswerNotes notes)
@@ -54,6 +55,7 @@ class AnswerSource final : public HttpSource {
  private:
   HttpResponse whole(const Channel::Part& part);
   Part events(const Channel::Part& part);
+  std::string told(Json chunk, std::size_t tokens) const;
   void keep_tokens(const Response& response);
   void add_warning(HttpResponse& response) const;
   void log(int status, std::string_view outcome, std::string_view why, const Response* response);
@@ -67,6 +69,7 @@ class AnswerSource final : public HttpSource {
   Answer answer_;
   AnswerTokenCache& answer_tokens_;
   bool begun_ = false, role_sent_ = false;
+  std::size_t tokens_ = 0;  // of the answer so far
 };
 
 }  // namespace shale

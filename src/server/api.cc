@@ -130,7 +130,9 @@ ApiResult<HttpResponse> Api::get(const HttpRequest& head) const {
   const std::string_view path = head.path;
   const bool named = path.starts_with(kModels) && path.size() > kModels.size() + 1 && path[kModels.size()] == '/';
   if (path != "/health" && path != "/metrics" && path != kModels && !named) {
-    return std::unexpected(ApiError{.status = 404, .message = fmt::format("there is no {} {}", head.method, path)});
+    const char* instead = path.starts_with("/v1/responses") ? ": this server has /v1/chat/completions" : "";
+    return std::unexpected(
+        ApiError{.status = 404, .message = fmt::format("there is no {} {}{}", head.method, path, instead)});
   }
   if (head.method != "GET" && head.method != "HEAD") return std::unexpected(not_allowed("GET, HEAD"));
   if (path == "/health") {
@@ -176,12 +178,14 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   notes.warning = std::move(request->warning);
   notes.salt = request->request.policy.salt;
   const TokenDetails& details = request->details;
+  AnswerSource::Stream stream{.on = request->stream, .include_usage = request->include_usage};
+  if (request->running_usage) stream.prompt_tokens = request->prompt_length();
   TokenTeller teller(route.endpoint, details, details.ids ? request->rendered() : std::vector<Token>(), tokenizer_);
-  auto submitted =
-      loop_.submit(std::move(request->request), request->stream, std::move(wake), std::move(place), details.any());
+  auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake), std::move(place),
+                                details.any() || stream.prompt_tokens);
   if (!submitted) return refused(shale::refusal(submitted.error()), asked);
-  return std::make_unique<AnswerSource>(std::move(head), AnswerSource::Stream{request->stream, request->include_usage},
-                                        std::move(teller), std::move(*submitted), answer_tokens_, std::move(notes));
+  return std::make_unique<AnswerSource>(std::move(head), stream, std::move(teller), std::move(*submitted),
+                                        answer_tokens_, std::move(notes));
 }
 
 HttpResponse Api::refused(const ApiError& error, const Asked& asked) const {
@@ -201,10 +205,13 @@ HttpResponse Api::refused(const ApiError& error, const Asked& asked) const {
 }
 
 ApiError Api::too_long(const AnswerRequest& request, std::string_view what) const {
-  return {.message = fmt::format("the prompt has {} and the model's context holds {} tokens, the answer included", what,
-                                 model_.context_max),
-          .param = request.endpoint == Endpoint::kChat ? "messages" : "prompt",
-          .code = "context_length_exceeded"};
+  // In words by which clients know it (LiteLLM reads no code).
+  return {
+      .message = fmt::format("this model's maximum context length is {} tokens, the answer included, and the prompt "
+                             "has {}: shorten it",
+                             model_.context_max, what),
+      .param = request.endpoint == Endpoint::kChat ? "messages" : "prompt",
+      .code = "context_length_exceeded"};
 }
 
 // The body, with its prompt as spans.
@@ -228,16 +235,15 @@ ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body, i
   if (auto error = check_prompt(*request)) return std::unexpected(std::move(*error));
   auto spans = prompt_of(*request);
   if (!spans) return std::unexpected(std::move(spans).error());
-  std::size_t tokens = 0;
-  for (const PrefixSpan& span : *spans) tokens += span.tokens.size();
+  request->request.spans = std::move(*spans);
+  const std::uint32_t tokens = request->prompt_length();
   if (tokens >= model_.context_max) return std::unexpected(too_long(*request, fmt::format("{} tokens", tokens)));
-  if (request->request.policy.named() && !spans->front().store) {
+  if (request->request.policy.named() && !request->request.spans.front().store) {
     return std::unexpected(ApiError{
         .message = "a method is applied to what comes before the question, and there is nothing: give a chat a system "
                    "message or earlier turns, a completion a `context`",
         .param = "method"});
   }
-  request->request.spans = std::move(*spans);
   return request;
 }
 

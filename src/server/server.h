@@ -32,9 +32,9 @@ struct ApiOptions {
   bool shared_cache = false;  // tenants find what others left
   // System messages that are computed before the server listens: chats that begin so find them cached, whosever.
   std::vector<std::string> public_prefixes = {};
-  std::shared_ptr<RequestLog> log = nullptr;   // null: none
-  std::uint32_t max_tokens = 1024;             // of a chat's answer where its request says nothing
-  std::optional<KvBudgetOptions> budget = {};  // of requests that do not say
+  std::shared_ptr<RequestLog> log = nullptr;     // null: none
+  std::optional<std::uint32_t> max_tokens = {};  // of a chat's answer where its request says nothing (Request)
+  std::optional<KvBudgetOptions> budget = {};    // of requests that do not say
 };
 
 struct ServerOptions {

@@ -206,13 +206,34 @@ TEST_F(EngineTest, APoolTooSmallForAllMakesRequestsWait) {
   drain();
 }
 
+// Until the context is full; the pool, where that is smaller, is not too small for a request that names no length.
+TEST_F(EngineTest, AnAnswerWithoutALengthHasAllThatIsLeft) {
+  Request request = ask(1, 50, 1);
+  request.ignore_end = true;
+  request.max_tokens = std::nullopt;
+  const Response whole = engine_->run(request);
+  const std::uint32_t prompt = whole.prompt_tokens;
+  EXPECT_EQ(prompt + whole.drawn(), model_->info().context_max);
+  EXPECT_TRUE(whole.stop == StopReason::kLength || whole.stop == StopReason::kContextFull);
+
+  constexpr std::uint32_t kBlocks = 16;
+  ASSERT_GT(model_->info().context_max, kBlocks * model_->page_shape().block_size);
+  open(kBlocks);
+  const Response fitting = engine_->run(request);
+  EXPECT_EQ(fitting.stop, StopReason::kLength);
+  EXPECT_GT(prompt + fitting.drawn(), (kBlocks - 2) * model_->page_shape().block_size);
+  EXPECT_LE(prompt + fitting.drawn(), kBlocks * model_->page_shape().block_size);
+  request.max_tokens = model_->info().context_max;
+  EXPECT_TRUE(engine_->run(request).error) << "who asks for more than fits is told";
+}
+
 TEST_F(EngineTest, RefusesWhatCannotBeServedAndSaysWhy) {
   const auto refusal = [&](Request request) {
     const auto id = engine_->submit(std::move(request));
     return id ? std::string("accepted") : id.error().message;
   };
   EXPECT_NE(refusal(Request{}).find("empty"), std::string::npos);
-  EXPECT_NE(refusal(ask(1, 5000, 1)).find("context holds"), std::string::npos);
+  EXPECT_NE(refusal(ask(1, 5000, 1)).find("maximum context length"), std::string::npos);
   Request nothing = ask(1, 50, 1);
   nothing.max_tokens = 0;
   EXPECT_NE(refusal(nothing).find("max_tokens"), std::string::npos);

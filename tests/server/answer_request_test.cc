@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "server/answer_json.h"
+
 namespace shale {
 namespace {
 
@@ -150,6 +152,31 @@ TEST(AnswerRequest, ReadsWhatAsksForNothingMore) {
   EXPECT_FALSE(request->request.sampling.penalizes());
 }
 
+// Benchmarks send all three.
+TEST(AnswerRequest, TakesALeastLengthThatIsTheLengthAnyway) {
+  const auto request = chat(R"("ignore_eos": true, "min_tokens": 20, "max_tokens": 20)");
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->request.max_tokens, 20u);
+  EXPECT_TRUE(chat(R"("ignore_eos": true, "min_tokens": 20)"));
+}
+
+TEST(AnswerRequest, BoundsNoChatOfItself) {
+  const auto request = parse_answer_request(Endpoint::kChat, R"({"messages": [{"role": "user", "content": "x"}]})", {});
+  ASSERT_TRUE(request) << request.error().message;
+  EXPECT_EQ(request->request.max_tokens, std::nullopt);
+  EXPECT_EQ(render_json({}, *request)["sampling_params"]["max_tokens"], nullptr) << "vLLM's word for no bound";
+}
+
+// Usage that goes along is a stream's that ends with it.
+TEST(AnswerRequest, TellsUsageAlongTheWayBesideThatAtTheEnd) {
+  const auto running = [](const char* options) {
+    return chat(fmt::format(R"("stream": true, "stream_options": {})", options).c_str())->running_usage;
+  };
+  EXPECT_TRUE(running(R"({"include_usage": true, "continuous_usage_stats": true})"));
+  EXPECT_FALSE(running(R"({"include_usage": true})"));
+  EXPECT_FALSE(running(R"({"continuous_usage_stats": true})"));
+}
+
 // What is wrong, with the field's name.
 TEST(AnswerRequest, RefusesWithTheFieldsName) {
   for (const auto& [fields, param] : std::vector<std::pair<const char*, const char*>>{
@@ -171,7 +198,7 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("stream_options": {"include_usage": true})", "stream_options"},
            {R"("stream": true, "stream_options": [])", "stream_options"},
            {R"("stream": true, "stream_options": {"include_usage": 1})", "stream_options"},
-           {R"("stream": true, "stream_options": {"continuous_usage_stats": true})", "stream_options"},
+           {R"("stream": true, "stream_options": {"continuous_usage_stats": 1})", "stream_options"},
            {R"("n": 2)", "n"},
            {R"("logprobs": 5)", "logprobs"},
            {R"("top_logprobs": 5)", "top_logprobs"},
@@ -189,7 +216,10 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("structured_outputs": {"regex": "a+"})", "structured_outputs"},
            {R"("repetition_penalty": 0)", "repetition_penalty"},
            {R"("use_beam_search": true)", "use_beam_search"},
-           {R"("min_tokens": 100)", "min_tokens"},
+           {R"("min_tokens": 20)", "min_tokens"},
+           {R"("min_tokens": 21, "max_tokens": 20, "ignore_eos": true)", "min_tokens"},
+           {R"("min_tokens": 20, "max_tokens": 20, "ignore_eos": true, "stop": "x")", "min_tokens"},
+           {R"("min_tokens": 20, "max_tokens": 20, "ignore_eos": true, "stop_token_ids": [7])", "min_tokens"},
            {R"("stop_token_ids": 151643)", "stop_token_ids"},
            {R"("stop_token_ids": [-1])", "stop_token_ids"},
            {R"("include_stop_str_in_output": 1)", "include_stop_str_in_output"},

@@ -54,6 +54,24 @@ TEST_F(ServerTest, StreamsWhatItWouldSayAtOnce) {
   EXPECT_EQ(events.back()["usage"]["completion_tokens"], 12);
 }
 
+// GuideLLM asks for it.
+TEST_F(ServerTest, TellsUsageWithEveryEventWhereThatIsAskedFor) {
+  start();
+  const Json options = {{"include_usage", true}, {"continuous_usage_stats", true}};
+  const auto events = streamed("/v1/chat/completions", chat("What is shale?", {{"stream_options", options}}));
+  ASSERT_GE(events.size(), 4u);
+  int before = 0;
+  for (const Json& event : events) {
+    const Json& usage = event["usage"];
+    EXPECT_GE(usage["completion_tokens"], before);
+    before = usage["completion_tokens"];
+    EXPECT_EQ(usage["prompt_tokens"], events.back()["usage"]["prompt_tokens"]);
+    EXPECT_EQ(usage["total_tokens"], usage["prompt_tokens"].get<int>() + before);
+  }
+  EXPECT_EQ(events.front()["usage"]["completion_tokens"], 0) << "the role";
+  EXPECT_EQ(before, 12);
+}
+
 TEST_F(ServerTest, CompletesTextWithAndWithoutAContext) {
   start();
   const Json body = {{"prompt", "Shale is"}, {"temperature", 0}, {"max_tokens", 8}};
@@ -105,10 +123,15 @@ TEST_F(ServerTest, ErrorsAreOpenAIs) {
       << "the log says it, too";
   EXPECT_EQ(error(post("/v1/chat/completions", chat("x", {{"model", "gpt-9"}})), 404)["code"], "model_not_found");
   EXPECT_EQ(error(post("/v1/chat/completions", chat("x", {{"n", 2}})), 400)["param"], "n");
-  EXPECT_EQ(error(post("/v1/chat/completions", chat(std::string(3000, 'x'))), 400)["code"], "context_length_exceeded");
+  const Json too_long = error(post("/v1/chat/completions", chat(std::string(3000, 'x'))), 400);
+  EXPECT_EQ(too_long["code"], "context_length_exceeded");
+  EXPECT_THAT(too_long["message"].get<std::string>(), HasSubstr("maximum context length is"))
+      << "LiteLLM goes by the words";
   EXPECT_EQ(error(post("/v1/completions", {{"prompt", {100000}}}), 400)["type"], "invalid_request_error");
   EXPECT_EQ(error(client().Get("/v1/completions"), 405)["type"], "invalid_request_error");
   EXPECT_EQ(error(client().Get("/v2"), 404)["type"], "invalid_request_error");
+  EXPECT_THAT(error(post("/v1/responses", {{"input", "x"}}), 404)["message"].get<std::string>(),
+              HasSubstr("/v1/chat/completions"));
   EXPECT_EQ(error(client().Post("/v1/completions", "prompt=x", "application/x-www-form-urlencoded"), 415)["code"],
             nullptr);
   EXPECT_EQ(

@@ -130,7 +130,8 @@ Status run_serve(const Options& all) {
   EndWatch end;  // outlives what may hang
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, all.output));
   ServerOptions server_options = options.server;
-  server_options.api.model_name = served_name(options.serving.model.model);
+  std::string& name = server_options.api.model_name;
+  if (name.empty()) name = served_name(options.serving.model.model);
   server_options.api.api_key = options.api_key.value_or("");
   if (options.serving.kv_event_block) {
     server_options.kv_events = options.kv_events;

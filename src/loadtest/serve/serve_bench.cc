@@ -33,16 +33,17 @@ Result<ServeBenchOptions::Rate> parse_rate(const std::string& text) {
 
 // What serve has and every benchmark of it decides by itself, has by the same name for several servers, or cannot use:
 // its client has no key and speaks plain HTTP.
-constexpr auto kOwn = std::to_array<const char*>({"--host", "--port", "--api-key", "--tenants", "--tenant-requests",
-                                                  "--tenant-bytes", "--public-prefix", "--shared-cache", "--tls-cert",
-                                                  "--tls-key", "--cache-dir", "--remote", "--planner"});
+constexpr auto kOwn = std::to_array<const char*>(
+    {"--host", "--port", "--served-model-name", "--api-key", "--tenants", "--tenant-requests", "--tenant-bytes",
+     "--public-prefix", "--shared-cache", "--tls-cert", "--tls-key", "--cache-dir", "--remote", "--planner"});
 
 void add_passed_on(Command command, ServeBenchOptions& options, const std::vector<const char*>& own) {
   options.serve.server.api.max_tokens = 16;
   options.serve.server.loop.queue_max = 1024;  // an open loop does not come again
   add_serve_options(command, options.serve);
-  options.max_tokens =
-      command.option("--max-tokens").description("Tokens of every answer; with --arrivals FILE, where given, at most");
+  options.max_tokens = command.option("--max-tokens")
+                           .description("Tokens of every answer; with --arrivals FILE, where given, at most")
+                           .capture_default_str();
   for (const char* name : kOwn) command.remove_option(name);
   for (const char* name : own) command.remove_option(name);
   for (const Option& option : command.options()) {
@@ -154,7 +155,7 @@ Result<std::vector<LoadRequest>> ServeBench::load_of(std::uint64_t seed) const {
 // A trace's answers are as long as they were, unless a bound was asked for.
 std::uint32_t ServeBench::answer_tokens_max() const {
   const bool given = options_.max_tokens->given();
-  return trace_.empty() || given ? options_.serve.server.api.max_tokens : ~std::uint32_t{0};
+  return trace_.empty() || given ? *options_.serve.server.api.max_tokens : ~std::uint32_t{0};
 }
 
 std::string ServeBench::body_of(const LoadRequest& request) const {
