@@ -16,7 +16,8 @@ void check_error(const ApiError& error) {
 
 void check_request(const AnswerRequest& request) {
   const Request& engine = request.request;
-  check(engine.max_tokens >= 1 && engine.spans.empty());
+  check((engine.max_tokens >= 1) != engine.prompt_only && engine.spans.empty());
+  check(!engine.prompt_only || request.details.echo);
   check(engine.sampling.temperature >= 0 && engine.sampling.top_p >= 0 && engine.sampling.top_p <= 1);
   check(engine.policy.keep >= 0 && engine.policy.keep <= 1 && !(engine.policy.exact && engine.policy.method));
   for (const std::string& stop : engine.stop) check(!stop.empty());

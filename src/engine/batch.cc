@@ -18,8 +18,8 @@ std::vector<StepSequence> step_sequences(std::span<const BatchPart> parts) {
   for (const BatchPart& part : parts) {
     sequences.push_back({.sequence = &part.run->sequence,
                          .tokens = part.chunk.tokens,
-                         .logits_all = false,
-                         .logits_none = !part.chunk.draws,
+                         .logits_all = part.chunk.rates,
+                         .logits_none = part.chunk.logits_rows() == 0,
                          .role = part.role(),
                          .capture = part.capture,
                          .live = part.run->budget ? part.run->budget->capture() : nullptr});

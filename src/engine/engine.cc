@@ -82,7 +82,7 @@ Status Engine::State::check_prompt(const RequestState& run) const {
   if (run.request.spans.empty() || run.request.spans.back().tokens.empty()) {
     return fail(ErrorCode::kInvalidArgument, "the prompt is empty: give at least one token after the context");
   }
-  if (run.request.max_tokens == 0) {
+  if (run.request.max_tokens == 0 && !run.request.prompt_only) {
     return fail(ErrorCode::kInvalidArgument, "max_tokens is 0: ask for at least one token");
   }
   if (run.prompt.size() >= info.context_max) {
@@ -179,6 +179,7 @@ Result<RequestId> Engine::submit(Request request) {
     request.use_cache = request.insert_prefix = request.store_answer = false;
     for (PrefixSpan& span : request.spans) span.store = false;
   }
+  if (request.prompt_logprobs && !request.policy.named()) request.use_cache = false;  // what is found has no logits
   auto run = std::make_unique<RequestState>(s.next_id, std::move(request), s.cache.pool(), s.clock.now_s());
   run->response.cached = CachedTokens(s.cache.tiers());
   if (Status prepared = s.prepare(*run); !prepared) {

@@ -56,6 +56,13 @@ struct Request {
   int priority = 0;           // within its tenant: higher goes first, and is preempted last
   bool ignore_end = false;    // the answer goes on past end-of-turn tokens, to max_tokens
   std::optional<std::uint32_t> logprobs = {};  // `on_token` is told them, with so many of the likeliest tokens
+  // Likewise `on_prompt`, those of the prompt. All of it is computed for that, and nothing looked up, unless the policy
+  // names a method: then there are those that are computed over what the method left of its span (behind the first
+  // token after the span), whether that was cached or not.
+  std::optional<std::uint32_t> prompt_logprobs = {};
+  bool prompt_only = false;  // nothing is drawn; `max_tokens` is 0 then
+  // Called once, when the prompt has been computed, before its first token is drawn.
+  std::function<void(PromptLogprobs)> on_prompt = {};
   // Called with each token that is drawn, the one that ends the answer included, before its text goes out.
   std::function<void(DrawnToken)> on_token = {};
   // Called with each piece of text as soon as no stop string can begin in it.

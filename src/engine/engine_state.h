@@ -131,6 +131,8 @@ struct Engine::State {
   Result<std::span<const float>> compute_with_guest(std::span<const BatchPart> parts);
   void finish_step(std::span<const BatchPart> parts, std::span<const float> logits, double seconds);
   void computed(RequestState& run, std::uint32_t count, double seconds);
+  void rate_prompt(RequestState& run, std::uint32_t first, std::span<const float> logits);
+  void prompt_computed(RequestState& run);
   void draw(RequestState& run, std::span<const float> logits);
   std::optional<StopReason> ends_with(const RequestState& run, Token token) const;
   std::optional<StopReason> say(RequestState& run, Token token);

@@ -105,12 +105,12 @@ bool Engine::State::run_batch(std::vector<BatchPart> parts) {
     finish_step(parts, *rows, batches.took(parts, step_s));
     return true;
   }
-  std::size_t drawn = 0;
-  for (const BatchPart& part : parts) drawn += part.chunk.draws;
+  std::size_t own_rows = 0;
+  for (const BatchPart& part : parts) own_rows += part.chunk.logits_rows();
   const double guests_s =
       batches.took_with_guest(static_cast<std::uint32_t>(parts.size()), guest_count(), guest_behind(), step_s);
   step_s -= guests_s;
-  finish_guest(rows->subspan(drawn * model.info().vocabulary), guests_s, true);
+  finish_guest(rows->subspan(own_rows * model.info().vocabulary), guests_s, true);
   finish_step(parts, *rows, 0);
   return true;
 }
@@ -164,20 +164,20 @@ void Engine::State::finish_step(std::span<const BatchPart> parts, std::span<cons
   std::uint32_t prompt_tokens = 0;
   for (const BatchPart& part : parts) prompt_tokens += part.prompt_tokens();
   const double token_s = seconds / std::max(1u, prompt_tokens);
-  std::size_t row = 0;
   for (const BatchPart& part : parts) {
     RequestState& run = *part.run;
+    const std::span<const float> rows = logits.first(part.chunk.logits_rows() * vocabulary);
+    logits = logits.subspan(rows.size());
+    if (part.chunk.rates && !run.over) rate_prompt(run, part.length + 1, rows);
     const bool was_prompt = part.length < run.prompt.size();
     if (was_prompt) {
       const auto tokens = static_cast<std::uint32_t>(part.chunk.tokens.size());
-      if (parts.size() == 1 && seconds > 0) cache.note_prefill(tokens, part.length, seconds);
+      if (parts.size() == 1 && seconds > 0 && !part.chunk.rates) cache.note_prefill(tokens, part.length, seconds);
       computed(run, tokens, token_s * tokens);
     }
     stats.decode_tokens += !was_prompt && part.chunk.draws;
-    if (!part.chunk.draws) continue;
-    const auto last = logits.subspan(row++ * vocabulary, vocabulary);
     // Unless it failed, was cancelled by another's callback, or starts over.
-    if (!run.over && !run.prefilling()) draw(run, last);
+    if (part.chunk.draws && !run.over && !run.prefilling()) draw(run, rows.last(vocabulary));
   }
   keep_budgets(parts, step_s);
 }
@@ -218,9 +218,34 @@ std::optional<StopReason> Engine::State::say(RequestState& run, Token token) {
   return std::nullopt;
 }
 
+// A row of logits each rates the prompt's tokens from `first` on; that of its last token rates the answer's.
+void Engine::State::rate_prompt(RequestState& run, std::uint32_t first, std::span<const float> logits) {
+  const std::uint32_t vocabulary = model.info().vocabulary;
+  const std::size_t rows = std::min(logits.size() / vocabulary, run.prompt.size() - first);
+  model.executor().parallel_for(rows, [&](std::size_t row) {
+    const Token token = run.prompt[first + row];
+    run.prompt_logprobs[first + row] =
+        logprobs_of(logits.subspan(row * vocabulary, vocabulary), token, *run.request.prompt_logprobs);
+  });
+}
+
+// Once its first token went out, if it has any.
+void Engine::State::prompt_computed(RequestState& run) {
+  run.retrieval = Retrieval();
+  storing.prompt_done(run);
+  rematch_waiting();
+  return_windows(run);
+  cut_prompt(run);
+}
+
 void Engine::State::draw(RequestState& run, std::span<const float> logits) {
   const double now_s = clock.now_s();
   const bool first = run.drawn.empty();
+  if (first && run.request.on_prompt) run.request.on_prompt(std::exchange(run.prompt_logprobs, {}));
+  if (run.request.prompt_only) {
+    prompt_computed(run);
+    return finish(run, StopReason::kLength);
+  }
   const Token token = run.sampler.sample(logits);
   if (!first) run.response.gaps_seconds.push_back(static_cast<float>(now_s - run.last_token_s));
   run.last_token_s = now_s;
@@ -240,13 +265,7 @@ void Engine::State::draw(RequestState& run, std::span<const float> logits) {
     if (run.over) return;  // its callback cancelled it
     if (!stop || beyond == StopReason::kStopString) stop = beyond;
   }
-  if (first) {
-    run.retrieval = Retrieval();
-    storing.prompt_done(run);
-    rematch_waiting();
-    return_windows(run);
-    cut_prompt(run);
-  }
+  if (first) prompt_computed(run);
   if (stop) finish(run, *stop);
 }
 

@@ -9,6 +9,7 @@ namespace shale {
 namespace {
 
 constexpr std::uint32_t kMeetingChunkTokens = 256;  // so that what a load has left to bring is looked at in time
+constexpr std::uint32_t kRatedChunkTokens = 128;    // each has a row of logits, as long as the vocabulary
 
 }  // namespace
 
@@ -28,6 +29,12 @@ RequestState::RequestState(RequestId request_id, Request new_request, PagePool& 
     const auto end = static_cast<std::uint32_t>(prompt.size());
     const bool whole = &span != &request.spans.back() || span.store;
     span_end.push_back(whole ? end - end % block_tokens : end);
+  }
+  if (request.prompt_logprobs) {
+    prompt_logprobs.resize(prompt.size());
+    const auto stored = std::ranges::find_if(request.spans, &PrefixSpan::store);
+    const bool behind = request.policy.named() && stored != request.spans.end();
+    if (behind) rated_from = span_end[static_cast<std::size_t>(stored - request.spans.begin())];
   }
   sampler.note_prompt(prompt);
   response.id = id;
@@ -68,9 +75,12 @@ RequestState::Chunk RequestState::next(std::uint32_t chunk_tokens) const {
     end = std::min(end, until);
     chunk_tokens = std::min(chunk_tokens, kMeetingChunkTokens);
   }
+  const bool rates = request.prompt_logprobs && drawn.empty() && begin >= rated_from;
+  if (rates) chunk_tokens = std::min(chunk_tokens, kRatedChunkTokens);
   const std::uint32_t count = next_chunk(end - begin, chunk_tokens);
   return {.tokens = {prompt.begin() + begin, prompt.begin() + begin + count},
-          .draws = begin + count == prompt.size() && drawn.empty()};
+          .draws = begin + count == prompt.size() && drawn.empty(),
+          .rates = rates};
 }
 
 }  // namespace shale

@@ -31,6 +31,8 @@ class RequestState {
   struct Chunk {
     std::vector<Token> tokens;
     bool draws = false;  // its last token's logits give the next token of the answer
+    bool rates = false;  // all tokens' logits rate those of the prompt that follow
+    std::size_t logits_rows() const { return rates ? tokens.size() : draws; }
   };
   // A chunk never spans two parts (span_end), so that a part's shapes depend on nothing before it
   // (engine/chunk.h). Decoding runs have one token.
@@ -78,6 +80,8 @@ class RequestState {
   std::unique_ptr<SpanRepetition> repetition;       // of a span, for the method that the request names
   std::unique_ptr<SpanCompression> compression;     // of it, by that method
   std::uint32_t retries = 0;                        // loads of which not everything came
+  std::uint32_t rated_from = 0;                     // prompt tokens before have no logits (Request::prompt_logprobs)
+  PromptLogprobs prompt_logprobs;                   // of those that were computed, until the prompt is
   Sampler sampler;
   TextStream stream;
 

@@ -8,13 +8,19 @@ namespace shale {
 
 Logprobs logprobs_of(std::span<const float> logits, Token drawn, std::uint32_t top) {
   const double best = std::ranges::max(logits);
+  const float own = logits[static_cast<std::size_t>(drawn)];
+  const auto before = logits.first(static_cast<std::size_t>(drawn));
   double total = 0;
-  for (const float logit : logits) total += std::exp(logit - best);
+  std::uint32_t likelier = static_cast<std::uint32_t>(std::ranges::count(before, own));
+  for (const float logit : logits) {
+    total += std::exp(logit - best);
+    likelier += logit > own;
+  }
   const double all = best + std::log(total);
   const auto logit_of = [&](Token token) { return logits[static_cast<std::size_t>(token)]; };
   const auto logprob = [&](Token token) { return static_cast<float>(logit_of(token) - all); };
 
-  Logprobs result{.drawn = logprob(drawn)};
+  Logprobs result{.drawn = logprob(drawn), .rank = likelier + 1};
   if (top == 0) return result;
   std::vector<Token> tokens(logits.size());
   std::iota(tokens.begin(), tokens.end(), 0);

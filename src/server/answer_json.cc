@@ -1,5 +1,6 @@
 #include "server/answer_json.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace shale {
@@ -90,7 +91,7 @@ Json render_json(const AnswerHead& head, const AnswerRequest& request) {
                      {"frequency_penalty", sampling.frequency_penalty},
                      {"presence_penalty", sampling.presence_penalty},
                      {"repetition_penalty", sampling.repetition_penalty},
-                     {"max_tokens", max_tokens ? Json(*max_tokens) : Json(nullptr)},
+                     {"max_tokens", max_tokens ? Json(std::max(1U, *max_tokens)) : Json(nullptr)},
                      {"stop", request.request.stop},
                      {"stop_token_ids", request.request.stop_tokens},
                      {"include_stop_str_in_output", request.request.include_stop},
@@ -98,6 +99,9 @@ Json render_json(const AnswerHead& head, const AnswerRequest& request) {
                    {"stream", request.stream},
                    {"priority", -request.request.priority}};
   if (request.request.logprobs) rendered["sampling_params"]["logprobs"] = *request.request.logprobs;
+  if (request.request.prompt_logprobs) {
+    rendered["sampling_params"]["prompt_logprobs"] = *request.request.prompt_logprobs;
+  }
   if (request.seed) rendered["sampling_params"]["seed"] = *request.seed;
   if (!request.cache_salt.empty()) rendered["cache_salt"] = request.cache_salt;
   return request.endpoint == Endpoint::kCompletions ? Json::array({std::move(rendered)}) : rendered;

@@ -61,12 +61,6 @@ void read_sampling(JsonFields& fields, SamplingOptions& sampling) {
   fields.number("repetition_penalty", sampling.repetition_penalty, 0.01, 100);
 }
 
-void read_length(JsonFields& fields, const char* name, std::optional<std::uint32_t>& length) {
-  std::uint32_t tokens = 0;
-  fields.whole(name, tokens, 1u, kTokensMax);
-  if (tokens > 0) length = tokens;
-}
-
 // Where nothing ends an answer before `max_tokens` it asks for nothing more.
 void read_min_tokens(JsonFields& fields, const Request& request) {
   std::uint32_t tokens = 0;
@@ -91,6 +85,41 @@ void read_logprobs(JsonFields& fields, bool chat, std::optional<std::uint32_t>& 
     fields.refuse("top_logprobs", 0, "is for chats: `logprobs` says how many");
   }
   if (wanted) logprobs = top;
+}
+
+// What a completion's `echo` repeats has log probabilities where its answer has.
+void read_prompt_logprobs(JsonFields& fields, bool chat, AnswerRequest& request) {
+  TokenDetails& details = request.details;
+  if (chat) {
+    fields.refuse("echo", false, "is for completions: a chat's answer does not repeat its messages");
+  } else {
+    fields.flag("echo", details.echo);
+  }
+  std::uint32_t top = 0;
+  fields.whole("prompt_logprobs", top, 0u, kLogprobsMax);
+  if (fields.find("prompt_logprobs")) {
+    if (request.stream) {
+      return fields.fail("prompt_logprobs",
+                         "is not for streams: leave `stream` out, or, of a completion, set `echo` and "
+                         "`logprobs`, which are streamed");
+    }
+    details.prompt_logprobs = top;
+  }
+  const std::optional<std::uint32_t> echoed = details.echo ? details.logprobs : std::nullopt;
+  request.request.prompt_logprobs = std::max(details.prompt_logprobs, echoed);
+}
+
+void read_length(JsonFields& fields, bool echo, Request& request) {
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    if (!fields.find(name)) continue;
+    std::uint32_t tokens = 0;
+    fields.whole(name, tokens, 0u, kTokensMax);
+    request.max_tokens = tokens;
+    if (tokens == 0 && !echo) {
+      return fields.fail(name, "is 0, which is for completions with `echo`: ask for at least one token");
+    }
+  }
+  request.prompt_only = request.max_tokens == 0;
 }
 
 void read_stream_options(JsonFields& fields, AnswerRequest& request) {
@@ -186,7 +215,6 @@ void read_budget(JsonFields& fields, const RequestPolicy& policy, std::optional<
 void refuse_unsupported(JsonFields& fields, bool chat) {
   fields.refuse("n", 1, "must be 1: this server gives one answer a request; send the request again for another");
   fields.refuse("best_of", 1, "must be 1: this server gives one answer a request");
-  fields.refuse("echo", false, "is not supported: the answer does not repeat the prompt");
   fields.refuse("suffix", "", "is not supported: there is no infilling");
   fields.refuse("logit_bias", Json::object(), "is not supported");
   fields.refuse("response_format", {{"type", "text"}}, "is not supported: answers are text");
@@ -200,7 +228,6 @@ void refuse_unsupported(JsonFields& fields, bool chat) {
   fields.refuse("bad_words", Json::array(), "is not supported");
   fields.refuse("allowed_token_ids", nullptr, "is not supported");
   fields.refuse("skip_special_tokens", true, "is not supported: control tokens have no text");
-  fields.refuse("prompt_logprobs", nullptr, "is not supported");
   fields.refuse("return_tokens_as_token_ids", false, "is not supported: `return_token_ids` tells them");
   fields.refuse("logprob_token_ids", Json::array(), "is not supported");
   fields.refuse("return_prompt_text", false, "is not supported: `/render` gives the prompt's tokens");
@@ -318,8 +345,6 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   fields.flag("stream", result.stream);
   read_stream_options(fields, result);
   read_sampling(fields, request.sampling);
-  read_length(fields, "max_tokens", request.max_tokens);
-  read_length(fields, "max_completion_tokens", request.max_tokens);
   read_seed(fields, result.seed);
   if (result.seed) request.sampling.seed = static_cast<std::uint64_t>(*result.seed);
   read_priority(fields, request.priority);
@@ -331,9 +356,11 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   refuse_renamed(fields);
   read_budget(fields, request.policy, request.budget);
   fields.flag("ignore_eos", request.ignore_end);
-  read_min_tokens(fields, request);
   read_logprobs(fields, chat, request.logprobs);
-  result.details.logprobs = request.logprobs.has_value();
+  result.details.logprobs = request.logprobs;
+  read_prompt_logprobs(fields, chat, result);
+  read_length(fields, result.details.echo, request);
+  read_min_tokens(fields, request);
   fields.flag("return_token_ids", result.details.ids);
   refuse_unsupported(fields, chat);
   if (chat) {

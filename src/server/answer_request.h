@@ -22,11 +22,14 @@ struct AnswerDefaults {
   std::optional<KvBudgetOptions> budget = {};  // not of requests that say `exact` or name a method
 };
 
-// What is told of an answer's tokens beside its text.
+// What is told of tokens beside the answer's text. Log probabilities: with so many of the likeliest tokens.
 struct TokenDetails {
-  bool ids = false;  // of the prompt's tokens as well
-  bool logprobs = false;
-  bool any() const { return ids || logprobs; }
+  bool ids = false;                                   // of the prompt's tokens as well
+  std::optional<std::uint32_t> logprobs = {};         // of the answer's; of a prompt that is repeated as well
+  bool echo = false;                                  // the answer repeats the prompt (completions)
+  std::optional<std::uint32_t> prompt_logprobs = {};  // by themselves, as vLLM has them
+  bool of_answer() const { return ids || logprobs; }
+  bool of_prompt() const { return ids || echo || prompt_logprobs; }
 };
 
 struct AnswerRequest {
@@ -38,12 +41,13 @@ struct AnswerRequest {
   TokenDetails details;
   std::vector<ChatMessage> messages;  // of a chat
   std::string context;                // of a completion: text before the prompt that is stored as a span of its own
-  std::string prompt;                 // of a completion
+  std::string prompt;                 // of a completion; of one that is given as tokens where it is to be repeated
   std::vector<Token> prompt_tokens;   // instead of the text
   Request request;                    // all but its spans
   std::optional<std::int64_t> seed;   // where the client gave one, of the same bits as the request's
   std::string cache_salt;             // as the client gave it; empty: none
   std::string warning;                // for the client; empty: none
+  bool bos_added = false;             // in front of the prompt, where the text has none
 
   std::vector<Token> rendered() const;  // the prompt of the request's spans
   std::uint32_t prompt_length() const;  // in tokens

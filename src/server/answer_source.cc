@@ -70,7 +70,7 @@ HttpResponse AnswerSource::whole(const Channel::Part& part) {
   log(200, to_string(response.stop), {}, &response);
   keep_tokens(response);
   Json json = answer_json(head_, response);
-  teller_.tell(json, part.tokens);
+  teller_.tell(json, part.tokens, part.prompt);
   HttpResponse answer = json_response(json);
   add_warning(answer);
   return answer;
@@ -97,9 +97,10 @@ HttpSource::Part AnswerSource::events(const Channel::Part& part) {
     teller_.tell_prompt(role);
     out += told(std::move(role), 0);
   }
-  if (!part.text.empty() || !part.tokens.empty()) {
+  const bool ended_well = part.response && !error_of(*part.response);
+  if (!part.text.empty() || !part.tokens.empty() || (ended_well && teller_.owes_echo())) {
     Json text = text_chunk(head_, part.text);
-    teller_.tell(text, part.tokens);
+    teller_.tell(text, part.tokens, part.prompt);
     tokens_ += part.tokens.size();
     out += told(std::move(text), tokens_);
   }

@@ -180,9 +180,12 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   const TokenDetails& details = request->details;
   AnswerSource::Stream stream{.on = request->stream, .include_usage = request->include_usage};
   if (request->running_usage) stream.prompt_tokens = request->prompt_length();
-  TokenTeller teller(route.endpoint, details, details.ids ? request->rendered() : std::vector<Token>(), tokenizer_);
+  TokenTeller::Prompt prompt{.bos_added = request->bos_added};
+  if (details.of_prompt()) prompt.tokens = request->rendered();
+  if (details.echo) prompt.text = request->context + request->prompt;
+  TokenTeller teller(route.endpoint, details, std::move(prompt), tokenizer_);
   auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake), std::move(place),
-                                details.any() || stream.prompt_tokens);
+                                details.of_answer() || stream.prompt_tokens);
   if (!submitted) return refused(shale::refusal(submitted.error()), asked);
   return std::make_unique<AnswerSource>(std::move(head), stream, std::move(teller), std::move(*submitted),
                                         answer_tokens_, std::move(notes));
@@ -268,10 +271,12 @@ ApiResult<std::vector<PrefixSpan>> Api::prompt_of(AnswerRequest& request) const 
   std::vector<PrefixSpan> spans;
   if (!request.context.empty()) spans.push_back({tokenizer_.tokenize(request.context, true), true, "context"});
   const bool whole = !request.prompt_tokens.empty() && spans.empty();
+  if (request.details.echo && request.prompt.empty()) request.prompt = tokenizer_.text(request.prompt_tokens, true);
   spans.push_back({completion_prompt(tokenizer_, request), false, "completion"});
   std::vector<Token>& first = spans.front().tokens;
   if (!whole && tokenizer_.adds_bos() && (first.empty() || first.front() != tokenizer_.bos())) {
     first.insert(first.begin(), tokenizer_.bos());
+    request.bos_added = true;
   }
   return spans;
 }

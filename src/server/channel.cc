@@ -12,6 +12,11 @@ void Channel::begin(Status taken) {
   tell();
 }
 
+void Channel::add_prompt(PromptLogprobs prompt) {
+  const std::lock_guard lock(mutex_);
+  prompt_ = std::move(prompt);
+}
+
 void Channel::add(DrawnToken token) {
   const std::lock_guard lock(mutex_);
   if (abandoned_) return;
@@ -49,7 +54,10 @@ std::optional<Channel::Part> Channel::next(std::chrono::milliseconds wait) {
   if (const auto taken = std::exchange(taken_, std::nullopt)) {
     return *taken ? Part() : Part{.refused = taken->error()};
   }
-  return Part{std::exchange(text_, {}), std::exchange(tokens_, {}), std::exchange(response_, std::nullopt)};
+  return Part{.text = std::exchange(text_, {}),
+              .prompt = std::exchange(prompt_, {}),
+              .tokens = std::exchange(tokens_, {}),
+              .response = std::exchange(response_, std::nullopt)};
 }
 
 void Channel::abandon() {

@@ -26,6 +26,8 @@ class Channel {
 
   // Writer. First whether the request is taken: the rest follows only if it is.
   void begin(Status taken);
+  // Those of the prompt, which go along with the first piece or the response.
+  void add_prompt(PromptLogprobs prompt);
   // A token, which goes along with the next piece or the response.
   void add(DrawnToken token);
   // False: nobody wants it any more.
@@ -36,6 +38,7 @@ class Channel {
   // within `wait`. The first part says no more than that the request was taken; one with `refused` is the only one.
   struct Part {
     std::string text = {};
+    PromptLogprobs prompt = {};
     std::vector<DrawnToken> tokens = {};
     std::optional<Response> response = {};
     std::optional<Error> refused = {};
@@ -53,6 +56,7 @@ class Channel {
   std::condition_variable came_;
   std::optional<Status> taken_;
   std::string text_;
+  PromptLogprobs prompt_;
   std::vector<DrawnToken> tokens_;
   std::size_t token_bytes_ = 0;
   std::optional<Response> response_;

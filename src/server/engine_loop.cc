@@ -151,6 +151,11 @@ void EngineLoop::take(Submission submission) {
   if (submission.tokens) {
     submission.request.on_token = [channel = submission.channel](DrawnToken token) { channel->add(std::move(token)); };
   }
+  if (submission.request.prompt_logprobs) {
+    submission.request.on_prompt = [channel = submission.channel](PromptLogprobs prompt) {
+      channel->add_prompt(std::move(prompt));
+    };
+  }
   const auto id = engine_.submit(std::move(submission.request));
   if (id) {
     measuring_turns_.note_request(clock_.now_s());

@@ -26,20 +26,53 @@ std::size_t characters(std::string_view text) {
 std::string TokenTeller::name_of(Token token) const { return tokenizer_.text({&token, 1}, true); }
 
 void TokenTeller::tell_prompt(Json& answer) {
-  if (!details_.ids || prompt_.empty()) return;  // told already
+  if (!std::exchange(owes_ids_, false)) return;
   Json& place = endpoint_ == Endpoint::kChat ? answer : answer["choices"][0];
-  place["prompt_token_ids"] = std::exchange(prompt_, {});
+  place["prompt_token_ids"] = prompt_.tokens;
 }
 
-void TokenTeller::tell(Json& answer, std::span<const DrawnToken> tokens) {
+void TokenTeller::tell(Json& answer, std::span<const DrawnToken> tokens, const PromptLogprobs& prompt) {
   tell_prompt(answer);
   Json& choice = answer["choices"][0];
   if (details_.ids) {
     Json& ids = choice["token_ids"] = Json::array();
     for (const DrawnToken& drawn : tokens) ids.push_back(drawn.token);
   }
-  if (!details_.logprobs || tokens.empty()) return;
-  choice["logprobs"] = endpoint_ == Endpoint::kChat ? chat_logprobs(tokens) : completion_logprobs(tokens);
+  if (details_.prompt_logprobs && !prompt.empty()) {
+    (endpoint_ == Endpoint::kChat ? answer : choice)["prompt_logprobs"] = prompt_logprobs(prompt);
+  }
+  const bool repeats = std::exchange(owes_echo_, false);
+  if (repeats) choice["text"] = prompt_.text + choice["text"].get<std::string>();
+  if (!details_.logprobs || (tokens.empty() && !repeats)) return;
+  if (endpoint_ == Endpoint::kChat) {
+    choice["logprobs"] = chat_logprobs(tokens);
+    return;
+  }
+  std::vector<Rated> rated;
+  for (std::size_t i = 0; repeats && i < prompt.size(); ++i) {
+    rated.push_back({prompt_.tokens[i], prompt[i] ? &*prompt[i] : nullptr, i == 0 && prompt_.bos_added});
+  }
+  for (const DrawnToken& drawn : tokens) rated.push_back({drawn.token, &*drawn.logprobs});
+  choice["logprobs"] = completion_logprobs(rated);
+}
+
+// As vLLM has them: by token, the prompt's own and the likeliest.
+Json TokenTeller::prompt_logprobs(const PromptLogprobs& prompt) const {
+  Json all = Json::array();
+  for (std::size_t i = 0; i < prompt.size(); ++i) {
+    Json& likely = all.emplace_back(nullptr);
+    if (!prompt[i]) continue;
+    const auto add = [&](Token token, float logprob, std::size_t rank) {
+      likely[std::to_string(token)] = {
+          {"logprob", told_logprob(logprob)}, {"rank", rank}, {"decoded_token", name_of(token)}};
+    };
+    add(prompt_.tokens[i], prompt[i]->drawn, prompt[i]->rank);
+    const auto& top = prompt[i]->top;
+    for (std::size_t k = 0; k < std::min<std::size_t>(top.size(), *details_.prompt_logprobs); ++k) {
+      add(top[k].first, top[k].second, k + 1);
+    }
+  }
+  return all;
 }
 
 Json TokenTeller::chat_logprobs(std::span<const DrawnToken> tokens) const {
@@ -53,18 +86,23 @@ Json TokenTeller::chat_logprobs(std::span<const DrawnToken> tokens) const {
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-// The token drawn is among the likeliest in any case.
-Json TokenTeller::completion_logprobs(std::span<const DrawnToken> tokens) {
+// The token itself is among the likeliest in any case.
+Json TokenTeller::completion_logprobs(std::span<const Rated> tokens) {
   Json names = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
-  for (const DrawnToken& drawn : tokens) {
-    const std::string name = name_of(drawn.token);
-    offsets.push_back(characters_);
-    characters_ += characters(name);
-    logprobs.push_back(told_logprob(drawn.logprobs->drawn));
-    Json top = {{name, told_logprob(drawn.logprobs->drawn)}};
-    for (const auto& [likely, logprob] : drawn.logprobs->top) top.emplace(name_of(likely), told_logprob(logprob));
-    tops.push_back(std::move(top));
+  for (const auto& [token, rated, silent] : tokens) {
+    const std::string name = name_of(token);
     names.push_back(name);
+    offsets.push_back(characters_);
+    if (!silent) characters_ += characters(name);
+    Json& logprob = logprobs.emplace_back(nullptr);
+    Json& top = tops.emplace_back(nullptr);
+    if (!rated) continue;
+    logprob = told_logprob(rated->drawn);
+    top = {{name, logprob}};
+    for (const auto& [likely, its] :
+         std::span(rated->top).first(std::min<std::size_t>(rated->top.size(), *details_.logprobs))) {
+      top.emplace(name_of(likely), told_logprob(its));
+    }
   }
   return {{"tokens", std::move(names)},
           {"token_logprobs", std::move(logprobs)},

@@ -23,9 +23,11 @@ TEST(Logprobs, AreThoseOfTheSoftmax) {
     wanted.emplace_back(-static_cast<double>(std::log(std::exp(static_cast<long double>(logits[i])) / total)),
                         static_cast<Token>(i));
   }
-  for (const Token drawn : {0, 7, 299}) {
+  for (const Token drawn : {0, 7, 9, 299}) {
     const Logprobs given = logprobs_of(logits, drawn, 20);
     EXPECT_NEAR(given.drawn, -wanted[static_cast<std::size_t>(drawn)].first, 1e-4);
+    const auto all = logprobs_of(logits, drawn, 300).top;
+    EXPECT_EQ(all.at(given.rank - 1).first, drawn) << "its rank is its place among all";
   }
   std::ranges::sort(wanted);
   for (const std::uint32_t top : {0u, 1u, 20u, 1000u}) {

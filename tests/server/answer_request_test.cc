@@ -89,8 +89,8 @@ TEST(AnswerRequest, HasTheServersKvBudgetUnlessItSaysOtherwise) {
 }
 
 TEST(AnswerRequest, ReadsWhatIsToldOfTokens) {
-  EXPECT_FALSE(chat("")->details.any());
-  EXPECT_FALSE(chat(R"("logprobs": false, "top_logprobs": 0)")->details.any());
+  EXPECT_FALSE(chat("")->details.of_answer());
+  EXPECT_FALSE(chat(R"("logprobs": false, "top_logprobs": 0)")->details.of_answer());
   EXPECT_EQ(chat(R"("logprobs": true)")->request.logprobs, 0u);
   EXPECT_EQ(chat(R"("logprobs": true, "top_logprobs": 20)")->request.logprobs, 20u);
   EXPECT_TRUE(chat(R"("logprobs": true)")->details.logprobs);
@@ -101,6 +101,20 @@ TEST(AnswerRequest, ReadsWhatIsToldOfTokens) {
   EXPECT_EQ(completion(R"("prompt": "x", "logprobs": true)").error().param, "logprobs");
   EXPECT_EQ(completion(R"("prompt": "x", "logprobs": 21)").error().param, "logprobs");
   EXPECT_EQ(completion(R"("prompt": "x", "logprobs": 2, "top_logprobs": 2)").error().param, "top_logprobs");
+}
+
+TEST(AnswerRequest, ReadsWhatIsToldOfPrompts) {
+  const auto echo = completion(R"("prompt": "x", "echo": true, "logprobs": 1, "max_tokens": 0)");
+  EXPECT_TRUE(echo->details.echo && echo->request.prompt_only);
+  EXPECT_EQ(echo->request.prompt_logprobs, 1u);
+  EXPECT_EQ(echo->details.prompt_logprobs, std::nullopt);
+  EXPECT_EQ(completion(R"("prompt": "x", "echo": true)")->request.prompt_logprobs, std::nullopt);
+  EXPECT_EQ(completion(R"("prompt": "x", "logprobs": 1)")->request.prompt_logprobs, std::nullopt);
+  EXPECT_EQ(completion(R"("prompt": "x", "prompt_logprobs": 0)")->request.prompt_logprobs, 0u);
+  EXPECT_EQ(chat(R"("prompt_logprobs": 20)")->details.prompt_logprobs, 20u);
+  EXPECT_FALSE(chat("")->details.of_prompt());
+  EXPECT_EQ(completion(R"("prompt": "x", "echo": true, "max_tokens": -1)").error().param, "max_tokens");
+  EXPECT_EQ(completion(R"("prompt": "x", "max_tokens": 0)").error().param, "max_tokens");
 }
 
 TEST(AnswerRequest, ReadsSaltsAsLongAsVllms) {
@@ -226,7 +240,11 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("bad_words": ["x"])", "bad_words"},
            {R"("allowed_token_ids": [5])", "allowed_token_ids"},
            {R"("skip_special_tokens": false)", "skip_special_tokens"},
-           {R"("prompt_logprobs": 1)", "prompt_logprobs"},
+           {R"("prompt_logprobs": 21)", "prompt_logprobs"},
+           {R"("prompt_logprobs": -1)", "prompt_logprobs"},
+           {R"("prompt_logprobs": 1, "stream": true)", "prompt_logprobs"},
+           {R"("echo": true)", "echo"},
+           {R"("max_completion_tokens": 0)", "max_completion_tokens"},
            {R"("logprob_token_ids": [5])", "logprob_token_ids"},
            {R"("return_prompt_text": true)", "return_prompt_text"},
            {R"("return_token_offsets": true)", "return_token_offsets"},

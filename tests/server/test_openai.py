@@ -101,6 +101,15 @@ def test_tells_log_probabilities(client, model):
     assert len(completion.token_ids) == len(completion.logprobs.token_logprobs) == 4
 
 
+def test_scores_texts(client, model):
+    def scored(prompt):
+        told = client.completions.create(model=model, prompt=prompt, max_tokens=0, echo=True, logprobs=1).choices[0]
+        assert told.text == "".join(told.logprobs.tokens) == prompt
+        assert told.logprobs.token_logprobs[0] is None
+        return sum(told.logprobs.token_logprobs[1:])
+    assert scored("The capital of France is Paris") > scored("The capital of France is Oslo")
+
+
 def test_penalties_keep_an_answer_from_repeating_itself(client, model):
     asked = dict(model=model, prompt="one two three one two three one two", max_tokens=24, temperature=0,
                  extra_body={"return_token_ids": True, "ignore_eos": True})

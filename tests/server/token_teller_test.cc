@@ -17,7 +17,9 @@ class TokenTellerTest : public ::testing::Test {
   static DrawnToken drawn(char c, float logprob, std::vector<std::pair<Token, float>> top = {}) {
     return {of(c), Logprobs{logprob, std::move(top)}};
   }
-  TokenTeller teller(Endpoint endpoint, TokenDetails details) const { return {endpoint, details, {4, 5}, tokenizer_}; }
+  TokenTeller teller(Endpoint endpoint, TokenDetails details) const {
+    return {endpoint, details, {.tokens = {4, 5}}, tokenizer_};
+  }
   static Json part() { return {{"choices", {{{"index", 0}, {"logprobs", nullptr}}}}}; }
 
   ByteTokenizer tokenizer_;
@@ -51,7 +53,7 @@ TEST_F(TokenTellerTest, TellsIdsThePromptsOnce) {
 
 TEST_F(TokenTellerTest, TellsLogprobsAsOpenAIsChatsDo) {
   Json answer = part();
-  teller(Endpoint::kChat, {.logprobs = true}).tell(answer, tokens_);
+  teller(Endpoint::kChat, {.logprobs = 2}).tell(answer, tokens_);
   const Json& content = answer["choices"][0]["logprobs"]["content"];
   ASSERT_EQ(content.size(), 2u);
   EXPECT_EQ(content[0]["token"], "a");
@@ -64,7 +66,7 @@ TEST_F(TokenTellerTest, TellsLogprobsAsOpenAIsChatsDo) {
 
 // Part by part, the offsets go on.
 TEST_F(TokenTellerTest, TellsLogprobsAsOpenAIsCompletionsDo) {
-  TokenTeller completion = teller(Endpoint::kCompletions, {.logprobs = true});
+  TokenTeller completion = teller(Endpoint::kCompletions, {.logprobs = 2});
   Json first = part(), second = part();
   completion.tell(first, tokens_);
   const Json& logprobs = first["choices"][0]["logprobs"];
