@@ -1,7 +1,11 @@
 #include "server/token_teller.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
+
+#include "core/utf8.h"
 
 namespace shale {
 namespace {
@@ -13,6 +17,14 @@ Json chat_logprob(const std::string& name, float logprob) {
   return {{"token", name},
           {"logprob", told_logprob(logprob)},
           {"bytes", std::vector<std::uint8_t>(name.begin(), name.end())}};
+}
+
+// Parts of characters are told by their bytes, as OpenAI tells them: as text all would be U+FFFD, and one of them.
+std::string told_name(const std::string& name) {
+  if (find_invalid_utf8(name) == std::string::npos) return name;
+  std::string told = "bytes:";
+  for (const char c : name) told += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return told;
 }
 
 // As UTF-8 counts them.
@@ -91,17 +103,17 @@ Json TokenTeller::completion_logprobs(std::span<const Rated> tokens) {
   Json names = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
   for (const auto& [token, rated, silent] : tokens) {
     const std::string name = name_of(token);
-    names.push_back(name);
+    names.push_back(told_name(name));
     offsets.push_back(characters_);
     if (!silent) characters_ += characters(name);
     Json& logprob = logprobs.emplace_back(nullptr);
     Json& top = tops.emplace_back(nullptr);
     if (!rated) continue;
     logprob = told_logprob(rated->drawn);
-    top = {{name, logprob}};
+    top = {{names.back(), logprob}};
     for (const auto& [likely, its] :
          std::span(rated->top).first(std::min<std::size_t>(rated->top.size(), *details_.logprobs))) {
-      top.emplace(name_of(likely), told_logprob(its));
+      top.emplace(told_name(name_of(likely)), told_logprob(its));
     }
   }
   return {{"tokens", std::move(names)},

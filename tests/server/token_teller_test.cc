@@ -64,6 +64,17 @@ TEST_F(TokenTellerTest, TellsLogprobsAsOpenAIsChatsDo) {
   EXPECT_EQ(content[1]["logprob"], -9999.0) << "JSON has no infinity";
 }
 
+// Whoever looks whether a token was the likeliest must not take another for it.
+TEST_F(TokenTellerTest, TellsPartsOfCharactersApart) {
+  Json answer = part();
+  const std::vector<DrawnToken> tokens = {drawn('\xe2', -5, {{of('\xe3'), -0.25F}}), drawn('\x80', -1)};
+  teller(Endpoint::kCompletions, {.logprobs = 1}).tell(answer, tokens);
+  const Json& logprobs = answer["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], (Json{"bytes:\\xe2", "bytes:\\x80"}));
+  EXPECT_EQ(logprobs["top_logprobs"][0], (Json{{"bytes:\\xe2", -5.0}, {"bytes:\\xe3", -0.25}}));
+  EXPECT_EQ(logprobs["text_offset"], (Json{0, 1})) << "of the character's first byte, and behind it";
+}
+
 // Part by part, the offsets go on.
 TEST_F(TokenTellerTest, TellsLogprobsAsOpenAIsCompletionsDo) {
   TokenTeller completion = teller(Endpoint::kCompletions, {.logprobs = 2});
