@@ -163,10 +163,14 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
                         backlog.engine.compute_s == 0 && !choice.lossy;
   const std::uint32_t exact = found.exact_blocks * block_tokens();
   const double rest_s = exact > covered ? backlog.engine.slowdown * costs.prefill_s(exact - covered, covered) : 0;
-  if (may_meet && meeting_pays(found, in_pool, choice.arrives_s + rest_s, backlog.engine.slowdown)) {
+  const auto meeting_s =
+      may_meet ? meeting_pays(found, in_pool, choice.arrives_s + rest_s, backlog.engine.slowdown) : std::nullopt;
+  if (meeting_s) {
     touch(found.exact_blocks);
     choice.spans.clear();
     choice.meets = found;
+    choice.end_block = found.exact_blocks;
+    choice.arrives_s = *meeting_s;
     choice.reproducible = reproducible(in_pool, found.exact_blocks * block_tokens());
     return choice;
   }
@@ -186,14 +190,15 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   return choice;
 }
 
-// Not of models with sliding windows, whose layers are loaded only in part.
-bool Cache::State::meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s,
-                                double slowdown) const {
+// How long a meeting takes, where that is worth it. Not of models with sliding windows, whose layers are loaded only in
+// part.
+std::optional<double> Cache::State::meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s,
+                                                 double slowdown) const {
   const std::uint32_t computed = (covered + block_tokens() - 1) / block_tokens();
   const std::uint32_t two_chunks = 2 * options.chunk_tokens / block_tokens();
-  if (found.exact_blocks < computed + two_chunks) return false;
-  if (std::ranges::any_of(options.model.windows, [](std::uint32_t window) { return window > 0; })) return false;
-  return Meeting::estimate_s(costs, found, computed, block_tokens(), slowdown) < kMeetingGain * otherwise_s;
+  if (found.exact_blocks < computed + two_chunks || windowed()) return std::nullopt;
+  const double seconds = Meeting::estimate_s(costs, found, computed, block_tokens(), slowdown);
+  return seconds < kMeetingGain * otherwise_s ? std::optional(seconds) : std::nullopt;
 }
 
 }  // namespace shale

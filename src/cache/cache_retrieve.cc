@@ -101,6 +101,9 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
                                  .quality = span.exact ? 1 : expected(span.run, span.method, span.keep)});
     }
   }
+  loading.number = ++loads_begun;
+  loading.names.assign(choice.names.begin(), choice.names.begin() + choice.first_block + blocks);
+  loading.spans = choice.spans;
   if (loading.lossy) loading.chain.assign(wanted.begin(), wanted.begin() + loading.tokens);
   loading.note_plan();
 }
@@ -189,6 +192,10 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
     const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();
     found.meeting = std::make_unique<Meeting>(s.meeting_context(choice.needs, policy.salt, backlog.engine.slowdown),
                                               choice.names, wanted, *choice.meets, computed);
+    found.number = ++s.loads_begun;
+    found.names.assign(choice.names.begin(), choice.names.begin() + choice.end_block);
+    found.spans = choice.meets->spans;
+    found.expected_s = choice.arrives_s;
     ++s.stats.meetings;
   }
   for (const SourceUsed& source : found.sources) s.stats.cached.add(source.where, source.tokens);
@@ -202,6 +209,62 @@ bool Cache::would_load(std::span<const std::int32_t> tokens, const RequestPolicy
   const auto [wanted, policy] = state_->wanted(tokens, std::move(unnoticed));
   if (wanted.empty()) return false;
   return !state_->choose(wanted, state_->keys_of(wanted, policy.salt), policy, backlog).spans.empty();
+}
+
+// Of lossy pages all or none serve another, and only one who would load them in the same forms.
+std::uint32_t Cache::State::blocks_in_common(const Retrieval::State& loading, const Choice& choice, bool exact) const {
+  const auto common =
+      static_cast<std::uint32_t>(std::ranges::mismatch(loading.names, choice.names).in1 - loading.names.begin());
+  if (loading.lossy) {
+    const bool same = common == loading.names.size() && common == choice.end_block && reads(loading, choice);
+    return same && !exact ? common : 0;
+  }
+  if (windowed()) return 0;
+  return exact ? std::min(common, loading.reproducible / block_tokens()) : common;
+}
+
+// Whether all that would be loaded is being read, where it would be read: it comes no sooner if it is read twice.
+bool Cache::State::reads(const Retrieval::State& loading, const Choice& choice) {
+  using Span = StoreLookup::PrefixSpan;
+  const auto is_read = [&](const Span& span) {
+    return std::ranges::any_of(loading.spans, [&](const Span& each) {
+      return each.first_block == span.first_block && each.run == span.run && each.tier == span.tier &&
+             each.method == span.method && each.keep == span.keep;
+    });
+  };
+  return !choice.spans.empty() && std::ranges::all_of(choice.spans, is_read);
+}
+
+// Whether that is there no later than it would be loaded and computed. Estimates change as tiers are measured.
+bool Cache::State::comes_in_time(const Retrieval::State& loading, std::uint32_t brought, const Choice& choice,
+                                 const ComputeBacklog& engine) const {
+  if (reads(loading, choice)) return true;
+  const std::uint32_t found = std::max(choice.pool_tokens, choice.end_block * block_tokens());
+  const double comes_s = loading.begun_s + loading.expected_s - clock.now_s();
+  double otherwise_s = choice.arrives_s;
+  if (brought > found) otherwise_s += engine.compute_s + engine.slowdown * costs.prefill_s(brought - found, found);
+  return comes_s >= 0 && comes_s <= otherwise_s;
+}
+
+SharedLoad Cache::shared_load(std::span<const Retrieval* const> loads, std::span<const std::int32_t> tokens,
+                              const RequestPolicy& asked_for, const Backlog& backlog) {
+  State& s = *state_;
+  RequestPolicy unnoticed = asked_for;
+  unnoticed.counts = false;
+  const auto [wanted, policy] = s.wanted(tokens, std::move(unnoticed));
+  const std::vector<BlockKey> keys = s.keys_of(wanted, policy.salt);
+  const auto begins_alike = [&](const Retrieval* load) {
+    return !keys.empty() && load->state_->names.front() == keys.front();
+  };
+  if (std::ranges::none_of(loads, begins_alike)) return {};
+  const State::Choice choice = s.choose(wanted, keys, policy, backlog);
+  for (const Retrieval* load : loads) {
+    const Retrieval::State& loading = *load->state_;
+    const std::uint32_t blocks = s.blocks_in_common(loading, choice, policy.exact), brought = blocks * s.block_tokens();
+    if (brought <= choice.pool_tokens || blocks < choice.end_block) continue;
+    if (s.comes_in_time(loading, brought, choice, backlog.engine)) return {load->load_number(), brought};
+  }
+  return {};
 }
 
 bool Cache::rematch(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,
@@ -230,8 +293,7 @@ Retrieval Cache::keep_what_came(Retrieval retrieval, Sequence& sequence) {
   ++state_->stats.failed_loads;
   Retrieval::State& came = *retrieval.state_;
   // Layers with a sliding window were loaded for the end of the hit alone: from an earlier end on they lack tokens.
-  const bool windowed = std::ranges::any_of(state_->options.model.windows, [](auto window) { return window > 0; });
-  const std::uint32_t tokens = windowed ? came.first_token : came.failure->block * state_->block_tokens();
+  const std::uint32_t tokens = state_->windowed() ? came.first_token : came.failure->block * state_->block_tokens();
   if (came.lossy || tokens == 0) {
     sequence.clear();
     return {};

@@ -88,6 +88,7 @@ struct Cache::State {
     bool lossy = false;
   };
   std::deque<Pooled> pooled = {};
+  std::uint64_t loads_begun = 0;
   std::uint64_t evictions_seen = 0;  // of the pool, when the last round of looks began
   std::size_t to_look_at = 0;        // of the chains, the first, in this round
   double next_look_s = 0;            // when the next round may begin because of evictions
@@ -95,6 +96,10 @@ struct Cache::State {
   std::vector<std::vector<std::int32_t>> published = {};
 
   std::uint32_t block_tokens() const { return pool.shape().block_size; }
+  // Whether some layers are loaded only as far back as their window goes.
+  bool windowed() const {
+    return std::ranges::any_of(options.model.windows, [](std::uint32_t window) { return window > 0; });
+  }
   std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens, std::string_view salt) const;
   // The names of the blocks with these keys. Blocks that hold a token beyond the first `reproducible` are of another
   // lineage, so that nobody who demands exact KV meets them.
@@ -119,7 +124,7 @@ struct Cache::State {
     LossyPrefix* lossy = nullptr;                // of the pool, that it begins with
     std::vector<StoreLookup::PrefixSpan> spans;  // that are loaded, the first of which may begin before first_block
     std::uint32_t pool_tokens = 0;
-    std::uint32_t first_block = 0, end_block = 0;  // that are loaded
+    std::uint32_t first_block = 0, end_block = 0;  // that are loaded, or that meeting brings
     double arrives_s = 0;                          // until all of them are there, as estimated
     bool counts = true;                            // RequestPolicy
     std::optional<StoreLookup> meets;              // loaded from the back instead, as far as it pays
@@ -133,7 +138,8 @@ struct Cache::State {
                              const Backlog& backlog) const;
   bool named_pays(const StoreLookup& found, const Backlog& backlog) const;
   double brought_s(const StoreLookup& found, std::uint32_t tokens) const;
-  bool meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s, double slowdown) const;
+  std::optional<double> meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s,
+                                     double slowdown) const;
 
   // cache_retrieve.cc
   std::uint32_t published_tokens(std::span<const std::int32_t> tokens) const;
@@ -146,6 +152,10 @@ struct Cache::State {
     RequestPolicy policy;
   };
   Wanted wanted(std::span<const std::int32_t> tokens, RequestPolicy policy);
+  std::uint32_t blocks_in_common(const Retrieval::State& loading, const Choice& choice, bool exact) const;
+  static bool reads(const Retrieval::State& loading, const Choice& choice);
+  bool comes_in_time(const Retrieval::State& loading, std::uint32_t brought, const Choice& choice,
+                     const ComputeBacklog& engine) const;
   Meeting::Context meeting_context(const StoreNeeds& needs, std::string_view salt, double slowdown);
   std::uint8_t tiers_left_alone() const;
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them
@@ -181,10 +191,13 @@ struct Retrieval::State {
   std::vector<SourceUsed> sources = {};
   std::uint32_t first_token = 0;  // that is loaded from tiers
   std::string salt = {};
+  std::uint64_t number = 0;                         // of the load or the meeting, from 1
+  std::vector<BlockKey> names = {};                 // of the prompt's blocks up to the last that it brings
+  std::vector<StoreLookup::PrefixSpan> spans = {};  // that are loaded, or that a meeting may load
   std::vector<std::int32_t> chain = {};  // where it is lossy: tokens from the prompt's first to the last loaded
   std::string quantizer = {};            // of all that is loaded; empty where it is of several
   double begun_s = 0;
-  double expected_s = 0;              // from then to the last byte
+  double expected_s = 0;              // from then to the last byte, or to where load and compute meet
   std::unique_ptr<StoreLoad> load{};  // null: nothing is left to come
   bool planned = false;               // the sequence holds the pages that will be written, and no others
   std::optional<Failure> failure = {};

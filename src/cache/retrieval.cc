@@ -138,6 +138,8 @@ bool Retrieval::layer_loaded(std::uint32_t layer) const {
 
 bool Retrieval::loaded() const { return !state_ || (!state_->load && !state_->meeting); }
 
+std::uint64_t Retrieval::load_number() const { return loaded() ? 0 : state_->number; }
+
 std::uint32_t Retrieval::compute_until() const {
   return state_ && state_->meeting ? state_->meeting->limit() * state_->sequence.pool().shape().block_size : 0;
 }

@@ -39,6 +39,12 @@ constexpr double kPatienceS = 0.5;
 constexpr double kPatienceAlwaysS = 10;  // with CacheOptions::load_always
 constexpr double late_after_s(double expected_s, double patience_s = kPatienceS) { return patience_s + 4 * expected_s; }
 
+// The load of another request that brings what this one wants, too; `load` 0: there is none.
+struct SharedLoad {
+  std::uint64_t load = 0;    // Retrieval::load_number()
+  std::uint32_t tokens = 0;  // of the prompt, from its first, that are there then
+};
+
 // Movable; extents stay in use while it lives. Dropping it lets reads end by themselves: nothing is written to the
 // sequence any more, which must stay where it is until then. Not thread-safe.
 class Retrieval {
@@ -73,6 +79,8 @@ class Retrieval {
   // Whether every page of `layer` is in place.
   bool layer_loaded(std::uint32_t layer) const;
   bool loaded() const;
+  // Of the cache's loads and meetings, that which it waits for; 0: nothing is to come any more.
+  std::uint64_t load_number() const;
 
   // Waits for what is missing, and decodes it. Errors as of `poll`. For tests.
   Status ensure_all(Executor& executor);

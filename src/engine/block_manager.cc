@@ -41,10 +41,12 @@ std::uint32_t BlockManager::blocks_to_begin(const RequestState& run) const {
 }
 
 // That it is sure of while its prompt is computed, and does not hold yet. Where what was loaded has dropped tokens,
-// that is what is left to compute; as long as loading may fail, all of it.
+// that is what is left to compute; as long as loading may fail, all of it. What another loads for it, too, is held by
+// that one.
 std::uint32_t BlockManager::blocks_missing(const RequestState& run) const {
   const PageShape& shape = cache_.pool().shape();
-  const std::uint32_t held = shape.blocks_for_pages(run.sequence.pages()) + run.retrieval.blocks_held();
+  const std::uint32_t held =
+      shape.blocks_for_pages(run.sequence.pages()) + run.retrieval.blocks_held() + shape.pages_for(run.awaits.tokens);
   const std::uint32_t all = blocks_to_begin(run), missing = all - std::min(all, held);
   if (run.budget || run.request.policy.named() || run.bytes_missing()) return missing;
   return std::min(missing, shape.pages_for(static_cast<std::uint32_t>(run.known()) - run.sequence.length()) + 1);
@@ -60,7 +62,7 @@ bool BlockManager::fits(const RequestState& run, std::span<const std::unique_ptr
   const PagePool& pool = cache_.pool();
   const std::uint32_t shared =
       run.spilled || !run.request.use_cache ? 0 : cache_.pool_blocks_in_use(run.prompt, run.request.policy);
-  needed -= std::min<std::uint64_t>(needed, shared);
+  needed -= std::min<std::uint64_t>(needed, std::max(shared, pool.shape().pages_for(run.awaits.tokens)));
   if (needed <= pool.blocks_free()) return true;
   return needed <= std::uint64_t{pool.blocks_free()} + cache_.blocks_evictable() + cache_.blocks_waiting_to_be_stored();
 }
@@ -68,7 +70,7 @@ bool BlockManager::fits(const RequestState& run, std::span<const std::unique_ptr
 bool BlockManager::may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const {
   std::uint64_t loads = 0, loading = 0;
   for (const auto& each : running) {
-    if (each->over || !each->fetching()) continue;
+    if (each->over || !each->fetching() || each->awaiting()) continue;
     loads += each->asking || each->bytes_missing() ? 1 : 0;
     loading += blocks_to_begin(*each);
   }

@@ -31,11 +31,12 @@ class BlockManager {
   // The blocks that it holds while its prompt is computed.
   std::uint32_t blocks_to_begin(const RequestState& run) const;
   // Whether a run that holds nothing yet could begin beside `running`, each of which is sure of its prompt's blocks.
-  // Blocks that it would share with them count once. `margin`: blocks more.
+  // Blocks that it would share with them, now or once they are loaded, count once. `margin`: blocks more.
   bool fits(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running,
             std::uint32_t margin) const;
-  // Whether there is room for one more load: all together stay within half of the pool, so that there is room to
-  // compute; or it is the second, so that a tier has the next to read; or the pool has three quarters of its prompt.
+  // Whether there is room for one more load, not counting who waits for another's: all together stay within half of the
+  // pool, so that there is room to compute; or it is the second, so that a tier has the next to read; or the pool has
+  // three quarters of its prompt.
   bool may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const;
 
   // Appends room for `tokens` to the run's sequence, and frees no more for it than it takes. False when nothing but

@@ -1,6 +1,6 @@
 // An engine's parts, and what joins them: engine.cc (requests in and out), engine_turn.cc (who begins, what is loaded),
-// engine_preempt.cc (whose place is taken), engine_guest.cc (who measures in spare places), engine_step.cc (forward
-// steps), engine_repetition.cc (in which a span is repeated).
+// engine_share.cc (who waits for the load of another), engine_preempt.cc (whose place is taken), engine_guest.cc (who
+// measures in spare places), engine_step.cc (forward steps), engine_repetition.cc (in which a span is repeated).
 #pragma once
 
 #include <functional>
@@ -67,7 +67,8 @@ struct Engine::State {
 
   // engine_turn.cc
   bool admit();
-  bool may_begin_beside_loads(RequestState& run);
+  bool may_begin(RequestState& run, std::uint32_t margin);
+  bool loads_nothing(const RequestState& run);
   bool hear();
   Wanted wanted(const RequestState& run) const;
   Backlog backlog(const RequestState& run, bool pool_only) const;
@@ -86,6 +87,11 @@ struct Engine::State {
   double shared_step_s() const;
   bool work_behind();
   void pause();
+
+  // engine_share.cc
+  bool in_flight(const SharedLoad& load) const;
+  bool await_load(RequestState& run);
+  bool share_loads();
 
   // engine_preempt.cc
   bool can_compute_again(const RequestState& run) const;

@@ -120,6 +120,7 @@ bool Engine::State::run_batch(std::vector<BatchPart> parts) {
 bool Engine::State::step_ahead_of_loading() {
   std::optional<AsLoaded> hooks;
   Result<std::optional<std::span<const float>>> logits = std::nullopt;
+  const bool was_loading = !parked || parked->run->bytes_missing();
   if (parked) {
     hooks.emplace(parked->run->retrieval, model.executor());
     logits = model.resume(&*hooks);
@@ -127,7 +128,7 @@ bool Engine::State::step_ahead_of_loading() {
     if (waits_for_repetition()) return false;  // it would put an end to the step
     const auto& running = scheduler.running();
     const auto first =
-        std::ranges::find_if(running, [](const auto& run) { return !run->over && !run->asking && run->loading(); });
+        std::ranges::find_if(running, [](const auto& run) { return !run->over && run->looks_up() && run->loading(); });
     if (first == running.end()) return false;
     RequestState& run = **first;
     if (run.compress_once_loaded || run.repetition || run.compression) return false;
@@ -147,6 +148,7 @@ bool Engine::State::step_ahead_of_loading() {
     return true;
   }
   if (logits && !*logits) return false;
+  if (was_loading) loaded(run);
   ++stats.steps;
   stepped_s = clock.now_s();
   const BatchPart part = *std::exchange(parked, std::nullopt);

@@ -37,17 +37,17 @@ bool Engine::State::admit() {
   while (scheduler.running().size() < options.sequences_max) {
     RequestState* next = scheduler.next();
     if (!next) break;
-    const auto& running = scheduler.running();
     const bool back = next->begun;
     if (!back && storing.repetition()) break;  // it has the pages that it needs, and ends sooner
     const std::uint32_t margin = back ? kResumeMargin : 0;
-    if (!running.empty() && (!blocks.fits(*next, running, margin) || !may_begin_beside_loads(*next))) break;
+    if (!may_begin(*next, margin)) break;
     if (next->spilled) {
       if (!bring_back(*next)) break;
       if (!next->over && next->sequence.length() == 0) continue;  // its bytes are lost
     }
     scheduler.start(*next);
     stats.resumed += back;
+    next->resumed = back;
     admitted = true;
     if (next->over || next->sequence.length() > 0) continue;
     if (next->started_s == 0) {
@@ -55,7 +55,7 @@ bool Engine::State::admit() {
       next->response.queue_seconds = next->started_s - next->submitted_s;
     }
     if (!back) next->share->charge(static_cast<double>(next->prompt.size()));
-    next->asking = !back && being_asked(cache, *next, clock.now_s());
+    next->asking = !back && !next->awaiting() && being_asked(cache, *next, clock.now_s());
     if (next->asking) continue;
     fetch(*next, false);
     if (!back) charge_less(*next, 0);
@@ -63,18 +63,29 @@ bool Engine::State::admit() {
   return admitted;
 }
 
-// Whether there is room for its load, or it would load nothing. A preempted run's bytes come before it begins.
-bool Engine::State::may_begin_beside_loads(RequestState& run) {
-  if (run.spilled || blocks.may_load(run, scheduler.running())) return true;
+// Whether there is room for it and for its load, or it would load nothing, or nothing by itself. A preempted run's
+// bytes come before it begins.
+bool Engine::State::may_begin(RequestState& run, std::uint32_t margin) {
+  const auto& running = scheduler.running();
+  if (!in_flight(run.awaits)) run.awaits = {};
+  if (running.empty()) return true;
   const double begun_s = clock.now_s();
-  if (run.request.policy.named() || begun_s < run.look_again_at_s) return false;
-  const Wanted looked_up = wanted(run);
-  const bool loads =
-      !looked_up.tokens.empty() && ((!run.begun && being_asked(cache, run, begun_s)) ||
-                                    cache.would_load(looked_up.tokens, looked_up.policy, backlog(run, false)));
+  const bool looks = !run.spilled && begun_s >= run.look_again_at_s;
+  if (looks && !run.awaiting()) static_cast<void>(await_load(run));
+  bool may = blocks.fits(run, running, margin);
+  if (may && !run.spilled && !run.awaiting() && !blocks.may_load(run, running)) may = looks && loads_nothing(run);
+  if (may || !looks) return may;
   const double took_s = clock.now_s() - begun_s;
   run.look_again_at_s = begun_s + std::clamp(kLookTimes * took_s, kLookAgainS, kLookAgainMaxS);
-  return !loads;
+  return false;
+}
+
+bool Engine::State::loads_nothing(const RequestState& run) {
+  if (run.request.policy.named()) return false;
+  const Wanted looked_up = wanted(run);
+  if (looked_up.tokens.empty()) return true;
+  if (!run.begun && being_asked(cache, run, clock.now_s())) return false;
+  return !cache.would_load(looked_up.tokens, looked_up.policy, backlog(run, false));
 }
 
 // For those that begin, once shared tiers have said what they have of the prefix, or took too long; whether any went
@@ -146,8 +157,9 @@ Backlog Engine::State::backlog(const RequestState& run, bool pool_only) const {
   return {.engine = engine, .pool_only = pool_only, .meet = true};
 }
 
-// Looks up the run's prefix; what lies on a tier is on its way then.
+// Looks up the run's prefix; what lies on a tier is on its way then, of its own load or another's that it waits for.
 void Engine::State::fetch(RequestState& run, bool pool_only) {
+  if (!pool_only && await_load(run)) return found(run);
   const auto [tokens, policy, compressed] = wanted(run);
   if (!tokens.empty()) {
     Backlog before = backlog(run, pool_only);
@@ -177,6 +189,7 @@ void Engine::State::note_sources(RequestState& run) {
 }
 
 void Engine::State::loaded(RequestState& run) {
+  storing.loaded(run);
   const auto span = std::exchange(run.compress_once_loaded, std::nullopt);
   if (!span) return;
   if (Status status = storing.compress(run, *span); !status) {
@@ -196,6 +209,7 @@ void Engine::State::retry(RequestState& run) {
     fetch(run, ++run.retries > kRetriesMax);
   } else {
     found(run);
+    storing.loaded(run);
   }
   charge_less(run, before);
 }
@@ -256,7 +270,7 @@ bool Engine::State::load() {
   bool worked = false;
   for (std::size_t i = 0; i < scheduler.running().size() && left_s >= 0; ++i) {
     RequestState& run = *scheduler.running()[i];
-    if (run.over || run.asking || run.repetition || !run.fetching()) continue;
+    if (run.over || !run.looks_up() || run.repetition || !run.fetching()) continue;
     if (run.compression) {
       left_s -= compress(run, left_s);
       worked = true;
@@ -348,6 +362,7 @@ bool Engine::run_once() {
   bool worked = s.admit();
   worked = s.hear() || worked;
   worked = s.load() || worked;
+  worked = s.share_loads() || worked;
   worked = s.step_repetition() || worked;
   worked = s.step() || worked;
   worked = s.step_guest() || worked;

@@ -47,6 +47,7 @@ std::size_t RequestState::span_at(std::uint32_t position) const {
 
 void RequestState::begin_again() {
   asking = false;
+  awaits = {};
   retrieval = Retrieval();
   compress_once_loaded.reset();
   repetition.reset();

@@ -1,8 +1,8 @@
 // One request, from the queue to its last token.
 //
-//   waiting ──> loading ──> prefill ──> decode ──> over      (loading: shared tiers are asked, bytes are on their way)
+//   waiting ──> loading ──> prefill ──> decode ──> over      (loading: shared tiers are asked, bytes are on their way,
 //                  ^  \________________/   |
-//                  |        preempted <────┘        others have its blocks
+//                  |        preempted <────┘        others have its blocks        its own or another's that it shares)
 //
 // A request waits or is preempted if that list of engine/request_scheduler.h holds it; its other states follow from its
 // fields.
@@ -46,7 +46,11 @@ class RequestState {
   // Whether bytes that it asked a tier for are still to come.
   bool bytes_missing() const { return !retrieval.loaded(); }
   // Whether it still asks for or loads what is cached of its prompt, or what is to be compressed of it is not yet.
-  bool fetching() const { return asking || compress_once_loaded || repetition || compression || bytes_missing(); }
+  bool fetching() const { return !looks_up() || compress_once_loaded || repetition || compression || bytes_missing(); }
+  // Whether it waits for another's load, and holds nothing meanwhile.
+  bool awaiting() const { return awaits.load != 0; }
+  // Whether nothing keeps it from looking up its prefix.
+  bool looks_up() const { return !asking && !awaiting(); }
   // Meanwhile nothing is computed for it, unless it is alone, or computing meets the load.
   bool loading() const { return fetching() && sequence.length() >= retrieval.compute_until(); }
   // Whether tokens are known that are to be computed before the next is drawn: of the prompt, or of an answer that was
@@ -74,6 +78,7 @@ class RequestState {
   std::vector<std::uint32_t> span_end;
   Sequence sequence;
   bool asking = false;         // shared tiers for its prefix, before anything is retrieved
+  SharedLoad awaits;           // likewise another's load, before its own would begin
   double look_again_at_s = 0;  // while it waits for the loads of others: whether it would load, too
   Retrieval retrieval;
   std::optional<std::size_t> compress_once_loaded;  // the span, where its exact pages are being loaded
@@ -92,6 +97,7 @@ class RequestState {
   FairShares::Share* share = nullptr;  // its tenant's, while it waits or is running
   std::uint64_t turn = 0;              // of those running and preempted, in order (engine/request_scheduler.h)
   bool begun = false;
+  bool resumed = false;  // after it was preempted
   double started_s = 0;
   double first_token_s = 0;
   double last_token_s = 0;

@@ -150,6 +150,14 @@ void Storing::compressed(RequestState& run) {
   run.response.lossy = true;
 }
 
+// Lossy pages are the cache's since they came. What is cut or compressed for one request is inserted where that is
+// done.
+void Storing::loaded(RequestState& run) {
+  const std::uint32_t tokens = run.retrieval.tokens_loaded();
+  if (tokens == 0 || run.sequence.lossy() || run.budget || run.request.policy.named()) return;
+  insert_prefix(run, std::span(run.prompt).first(tokens));
+}
+
 void Storing::prompt_done(RequestState& run) {
   if (run.sequence.lossy()) return;
   insert_prefix(run, run.prompt);

@@ -36,6 +36,8 @@ class Storing {
   void compressed(RequestState& run);
   // Called once nobody waits for a first token: shares the prompt's blocks and queues its spans for storing.
   void prompt_done(RequestState& run);
+  // What tiers brought is there, and what lies before it: others may share it from now on.
+  void loaded(RequestState& run);
   // The whole sequence of a run that ends well.
   void answer_done(RequestState& run);
 

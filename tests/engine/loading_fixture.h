@@ -23,23 +23,31 @@ class SilentTier final : public TierWrapper {
   void set_silent(bool silent) {
     silent_ = silent;
     if (silent_) return;
-    for (const auto& [read, range, start_s] : std::exchange(owed_, {})) {
+    for (const auto& [read, id, range, start_s] : std::exchange(owed_, {})) {
       Result<BlobBytes> lost = fail(ErrorCode::kIo, "the line is dead");
       finished_read(start_s, 0, lost, range);
       read->complete(std::move(lost), 0);
     }
   }
+  // It was slow, and is silent no more.
+  void answer() {
+    silent_ = false;
+    for (const auto& [read, id, range, start_s] : std::exchange(owed_, {})) complete(*read, id, range, start_s);
+  }
 
  private:
+  void complete(PendingRead& read, const BlobId& id, const BlobRange& range, double start_s) {
+    Result<BlobBytes> bytes = inner().read(id, range)->take();
+    finished_read(start_s, 0, bytes, range);
+    read.complete(std::move(bytes), 0);
+  }
   std::shared_ptr<TierRead> read_impl(const BlobId& id, const BlobRange& range, double start_s) override {
     auto read = std::make_shared<PendingRead>();
     if (silent_) {
-      owed_.push_back({read, range, start_s});
-      return read;
+      owed_.push_back({read, id, range, start_s});
+    } else {
+      complete(*read, id, range, start_s);
     }
-    Result<BlobBytes> bytes = inner().read(id, range)->take();
-    finished_read(start_s, 0, bytes, range);
-    read->complete(std::move(bytes), 0);
     return read;
   }
   std::shared_ptr<TierWrite> write_impl(const BlobId& id, BlobBytes bytes, double start_s) override {
@@ -52,6 +60,7 @@ class SilentTier final : public TierWrapper {
   bool silent_ = false;
   struct Owed {
     std::shared_ptr<PendingRead> read;
+    BlobId id;
     BlobRange range;
     double start_s;
   };

@@ -100,6 +100,25 @@ TEST_F(MeetingLoadTest, OthersAreComputedBeforeIt) {
   EXPECT_GE(met->cached.from("memory"), 256u);
 }
 
+// They share what was computed and what came.
+TEST_F(MeetingLoadTest, OthersWhoBeginAlikeWaitForIt) {
+  const Response cold = compute(ask(1, 512, 1));
+  const std::uint64_t computed = engine_->stats().prefill_tokens;
+  for (const std::uint32_t question : {1u, 2u, 1u}) ASSERT_TRUE(engine_->submit(ask(1, 512, question)));
+  std::vector<Response> finished;
+  while (finished.size() < 3) {
+    engine_->run_once();
+    for (Response& response : engine_->finished()) finished.push_back(std::move(response));
+  }
+  EXPECT_EQ(cache_->stats().meetings, 1u);
+  const std::uint32_t brought = finished[0].cached.from("memory");
+  EXPECT_GE(brought, 64u);
+  EXPECT_EQ(finished[0].tokens, cold.tokens);
+  EXPECT_EQ(finished[1].cached.from("pool"), 512u);
+  EXPECT_EQ(finished[2].cached.from("pool"), 512u);
+  EXPECT_EQ(engine_->stats().prefill_tokens - computed, 512 - brought + 3 * 9);
+}
+
 TEST_F(MeetingLoadTest, ForWhoDemandsExactnessToo) {
   Request request = ask(1, 512, 1);
   request.policy.exact = true;

@@ -1,0 +1,252 @@
+// Requests that begin alike and come together: one loads, the others wait for that and share its blocks.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "engine/loading_fixture.h"
+
+namespace shale {
+namespace {
+
+using testing::LoadingTest;
+
+constexpr std::uint32_t kAlone = 15;  // blocks of a document, its question and the answer
+
+// Requests are about document 1, of which 192 tokens are loaded.
+class SharedLoadTest : public LoadingTest {
+ protected:
+  // The document lies on the tier alone, and loading it pays.
+  void store(std::uint32_t pool_blocks) {
+    open_over_tier(pool_blocks);
+    for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 10);
+    static_cast<void>(stored_answer(1));
+  }
+  RequestId submit(std::uint32_t question, const RequestPolicy& policy = {}) {
+    Request request = ask(1, 200, question);
+    request.policy = policy;
+    return engine_->submit(std::move(request)).value();
+  }
+  std::vector<RequestId> submit_all(std::uint32_t count) {
+    std::vector<RequestId> ids;
+    for (std::uint32_t question = 1; question <= count; ++question) ids.push_back(submit(question));
+    return ids;
+  }
+  // Until all that were submitted are over; in their order.
+  std::map<RequestId, Response> run_all() {
+    std::map<RequestId, Response> responses;
+    for (int turn = 0; turn < 100'000 && engine_->run_once() && engine_->running() + engine_->waiting() > 0; ++turn) {
+      blocks_used_ = std::max(blocks_used_, pool_->blocks_total() - pool_->blocks_free());
+      const Status sound = pool_->check_integrity();
+      EXPECT_TRUE(sound) << sound.error().message;
+    }
+    for (Response& response : engine_->finished()) {
+      EXPECT_FALSE(response.error) << response.error->message;
+      responses.emplace(response.id, std::move(response));
+    }
+    return responses;
+  }
+  void run_some_turns() {
+    for (int i = 0; i < 3; ++i) engine_->run_once();
+  }
+  // That so many load, and so many take what these bring from the pool.
+  static void expect_sources(const std::map<RequestId, Response>& responses, std::ptrdiff_t load,
+                             std::ptrdiff_t share) {
+    const auto from = [&](const char* source, std::uint32_t least) {
+      return std::ranges::count_if(responses,
+                                   [&](const auto& each) { return each.second.cached.from(source) >= least; });
+    };
+    EXPECT_EQ(from("memory", 192), load);
+    EXPECT_EQ(from("pool", 192), share);
+  }
+  std::uint64_t bytes_read() const { return tier_->stats().read_bytes; }
+  std::uint64_t bytes_of_one() {
+    const std::uint64_t before = bytes_read();
+    submit(9);
+    static_cast<void>(run_all());
+    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+    return bytes_read() - before;
+  }
+
+  std::uint32_t blocks_used_ = 0;
+};
+
+TEST_F(SharedLoadTest, OneLoadServesAllWhoComeTogether) {
+  store(256);
+  std::vector<std::vector<Token>> alone;
+  for (std::uint32_t question = 1; question <= 4; ++question) {
+    alone.push_back(engine_->run(ask(1, 200, question)).tokens);
+    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+  }
+  const std::uint64_t one = bytes_of_one(), before = bytes_read();
+  EXPECT_GT(one, 0u);
+  blocks_used_ = 0;
+  const std::vector<RequestId> ids = submit_all(4);
+  const auto responses = run_all();
+  ASSERT_EQ(responses.size(), 4u);
+  EXPECT_EQ(bytes_read() - before, one);
+  expect_sources(responses, 1, 3);
+  EXPECT_LE(blocks_used_, kAlone + 3 * 3) << "the document's blocks once";
+  EXPECT_EQ(engine_->stats().shared_loads, 3u);
+  for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(responses.at(ids[i]).tokens, alone[i]);
+}
+
+TEST_F(SharedLoadTest, WhoWaitsNeedsNeitherBlocksNorALoadOfItsOwn) {
+  store(kAlone + 3 * 4);
+  tier_->set_silent(true);
+  static_cast<void>(submit_all(4));
+  run_some_turns();
+  EXPECT_EQ(engine_->loading(), 4u);
+  EXPECT_EQ(engine_->waiting(), 0u);
+  EXPECT_LE(pool_->blocks_total() - pool_->blocks_free(), kAlone);
+
+  tier_->answer();
+  expect_sources(run_all(), 1, 3);
+  EXPECT_EQ(engine_->stats().preempted, 0u);
+}
+
+TEST_F(SharedLoadTest, WhatCameIsSharedBeforeTheRestIsComputed) {
+  store(256);
+  Request longer = ask(1, 200, 1);
+  longer.spans.back().tokens = testing::random_tokens(900, 256, 5);
+  ASSERT_TRUE(engine_->submit(longer));
+  for (int turn = 0; turn < 2; ++turn) ASSERT_TRUE(engine_->run_once());
+  ASSERT_EQ(engine_->loading(), 0u);
+  ASSERT_TRUE(engine_->finished().empty());
+  const RequestId next = submit(2);
+  EXPECT_EQ(run_all().at(next).cached.from("pool"), 192u);
+}
+
+TEST_F(SharedLoadTest, AnotherLoadsWhereTheFirstIsCancelled) {
+  store(256);
+  tier_->set_silent(true);
+  const std::vector<RequestId> ids = submit_all(3);
+  run_some_turns();
+  EXPECT_EQ(engine_->loading(), 3u);
+  engine_->cancel(ids[0]);
+  tier_->answer();
+  auto responses = run_all();
+  ASSERT_EQ(responses.size(), 3u);
+  responses.erase(ids[0]);
+  expect_sources(responses, 1, 1);
+}
+
+TEST_F(SharedLoadTest, WhatCannotBeReadIsComputedOnce) {
+  store(256);
+  tier_->set_silent(true);
+  const std::uint64_t computed = engine_->stats().prefill_tokens;
+  static_cast<void>(submit_all(4));
+  run_some_turns();
+  tier_->set_silent(false);  // what it owes fails
+  ASSERT_EQ(run_all().size(), 4u);
+  EXPECT_EQ(cache_->stats().failed_loads, 1u);
+  EXPECT_EQ(engine_->stats().prefill_tokens - computed, 209u + 3 * 9);
+}
+
+// Once for all, as soon as the one that loads gives up.
+TEST_F(SharedLoadTest, ATierThatNeverAnswersIsWaitedForOnce) {
+  load_always_ = false;
+  store(256);
+  tier_->set_silent(true);
+  const double begun_s = time_.now_s();
+  const std::uint64_t computed = engine_->stats().prefill_tokens;
+  static_cast<void>(submit_all(4));
+  const auto responses = run_all();
+  ASSERT_EQ(responses.size(), 4u);
+  EXPECT_EQ(cache_->stats().late_loads, 1u);
+  EXPECT_LT(time_.now_s() - begun_s, late_after_s(0.1));
+  EXPECT_EQ(engine_->stats().prefill_tokens - computed, 209u + 3 * 9);
+  EXPECT_EQ(engine_->stats().shared_loads, 0u);
+}
+
+TEST_F(SharedLoadTest, WhoSharesIsNotChargedForWhatCame) {
+  store(256);
+  engine_ = std::make_unique<Engine>(EngineOptions{.sequences_max = 2}, *model_, tokenizer_, *cache_, time_);
+  tier_->set_silent(true);
+  const auto submit_for = [&](std::string tenant, Request request) {
+    request.tenant = std::move(tenant);
+    return engine_->submit(std::move(request)).value();
+  };
+  submit_for("one", ask(1, 200, 1));
+  submit_for("one", ask(1, 200, 2));
+  run_some_turns();
+  ASSERT_EQ(engine_->loading(), 2u);
+  // The other begins with what the least served of those who wait was charged.
+  const RequestId next = submit_for("one", generate(6, 40, 1)), after = submit_for("one", generate(7, 40, 1));
+  const RequestId other = submit_for("other", generate(8, 40, 1));
+  tier_->answer();
+  std::vector<RequestId> finished;
+  while (finished.size() < 5) {
+    ASSERT_TRUE(engine_->run_once());
+    for (const Response& response : engine_->finished()) finished.push_back(response.id);
+  }
+  finished.erase(finished.begin(), finished.begin() + 2);
+  EXPECT_THAT(finished, ::testing::ElementsAre(next, after, other));
+}
+
+TEST_F(SharedLoadTest, NobodySharesAcrossSalts) {
+  store(256);
+  const RequestPolicy mine{.salt = "mine"}, theirs{.salt = "theirs"};
+  for (const RequestPolicy& policy : {mine, theirs}) {
+    submit(1, policy);
+    static_cast<void>(run_all());
+    drain();
+    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+  }
+  submit(2, mine);
+  submit(2, theirs);
+  expect_sources(run_all(), 2, 0);
+}
+
+TEST_F(SharedLoadTest, BudgetsAndNamedMethodsKeepToThemselves) {
+  store(256);
+  tier_->set_silent(true);
+  submit(1);
+  Request budgeted = ask(1, 200, 2), uncached = ask(1, 200, 3);
+  budgeted.budget = KvBudgetOptions{.tokens = 256, .method = "knorm", .interval = 32};
+  uncached.use_cache = false;
+  ASSERT_TRUE(engine_->submit(std::move(budgeted)));
+  ASSERT_TRUE(engine_->submit(std::move(uncached)));
+  submit(4, {.method = Method::parse("kivi4").value()});
+  run_some_turns();
+  EXPECT_EQ(engine_->loading(), 3u);
+  EXPECT_GT(pool_->blocks_total() - pool_->blocks_free(), 3 * 12u) << "each in blocks of its own";
+}
+
+class SharedLossyLoadTest : public SharedLoadTest {
+ protected:
+  SharedLossyLoadTest() {
+    planner_ = "fixed:int8";
+    store(256);
+  }
+};
+
+TEST_F(SharedLossyLoadTest, LossyFormsAreSharedLikewise) {
+  const std::uint64_t one = bytes_of_one(), before = bytes_read();
+  EXPECT_GT(one, 0u);
+  static_cast<void>(submit_all(4));
+  const auto responses = run_all();
+  EXPECT_EQ(bytes_read() - before, one);
+  expect_sources(responses, 1, 3);
+  for (const auto& [id, response] : responses) EXPECT_TRUE(response.lossy);
+}
+
+TEST_F(SharedLossyLoadTest, WhoDemandsExactnessDoesNotWaitForThem) {
+  tier_->set_silent(true);
+  submit(1);
+  const RequestId exact = submit(2, {.exact = true});
+  std::vector<Response> finished;
+  for (int turn = 0; turn < 1000 && finished.empty(); ++turn) {
+    engine_->run_once();
+    finished = engine_->finished();
+  }
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0].id, exact);
+  EXPECT_FALSE(finished[0].lossy);
+  EXPECT_EQ(finished[0].cached.total(), 0u);
+  EXPECT_EQ(engine_->loading(), 1u);
+}
+
+}  // namespace
+}  // namespace shale
