@@ -29,6 +29,7 @@ Retrieval& Retrieval::operator=(Retrieval&&) noexcept = default;
 
 std::uint32_t Retrieval::tokens() const { return state_ ? state_->tokens : 0; }
 std::uint32_t Retrieval::tokens_loaded() const { return state_ ? state_->tokens_loaded : 0; }
+std::string_view Retrieval::salt() const { return state_ ? std::string_view(state_->salt) : std::string_view(); }
 bool Retrieval::lossy() const { return state_ && state_->lossy; }
 
 std::uint32_t Retrieval::reproducible() const {

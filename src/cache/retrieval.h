@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/cost_model.h"
@@ -57,6 +58,8 @@ class Retrieval {
   std::uint32_t tokens() const;         // logical tokens that need not be computed
   std::uint32_t tokens_loaded() const;  // those of them, counted from the first, after which none came from a tier
   bool lossy() const;
+  // Of those who may share it: the request's, or everybody's where what is found is published.
+  std::string_view salt() const;
   // So many of the prompt's first tokens are reproducible (model/model.h), with what is computed up to there: all of
   // them, or those before the first that is not.
   std::uint32_t reproducible() const;

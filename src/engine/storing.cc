@@ -155,7 +155,8 @@ void Storing::compressed(RequestState& run) {
 void Storing::loaded(RequestState& run) {
   const std::uint32_t tokens = run.retrieval.tokens_loaded();
   if (tokens == 0 || run.sequence.lossy() || run.budget || run.request.policy.named()) return;
-  insert_prefix(run, std::span(run.prompt).first(tokens));
+  if (!run.request.insert_prefix || has_hidden_tokens(run)) return;
+  cache_.insert_prefix(std::span(run.prompt).first(tokens), run.sequence, run.reproducible, run.retrieval.salt());
 }
 
 void Storing::prompt_done(RequestState& run) {

@@ -199,6 +199,15 @@ TEST_F(SharedLoadTest, NobodySharesAcrossSalts) {
   expect_sources(run_all(), 2, 0);
 }
 
+TEST_F(SharedLoadTest, ButForWhatIsPublished) {
+  store(256);
+  cache_->publish(ask(1, 200, 1).spans[0].tokens);
+  submit(1, {.salt = "mine"});
+  submit(2, {.salt = "theirs"});
+  submit(3, {.salt = "yours"});
+  expect_sources(run_all(), 1, 2);
+}
+
 TEST_F(SharedLoadTest, BudgetsAndNamedMethodsKeepToThemselves) {
   store(256);
   tier_->set_silent(true);
