@@ -5,8 +5,6 @@
 #include <chrono>
 #include <utility>
 
-#include "report/output.h"
-
 namespace shale {
 
 void EndWatch::arm(double seconds, std::string message, int status) {
@@ -14,7 +12,7 @@ void EndWatch::arm(double seconds, std::string message, int status) {
     std::unique_lock lock(mutex_);
     never_.wait_for(lock, ended, std::chrono::duration<double>(seconds), [] { return false; });
     if (ended.stop_requested()) return;
-    print_note(message);
+    print_(message);
     _exit(status);
   });
 }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace shale {
 
@@ -12,11 +14,15 @@ namespace shale {
 // to go. Files are as after a kill, which all that is stored survives.
 class EndWatch {
  public:
+  // `print` must return soon.
+  explicit EndWatch(std::function<void(const std::string&)> print) : print_(std::move(print)) {}
+
   // Prints the message and exits the process where this is not destroyed within so long from now. Called again, it
   // forgets what came before.
   void arm(double seconds, std::string message, int status = 1);
 
  private:
+  std::function<void(const std::string&)> print_;
   std::mutex mutex_;
   std::condition_variable_any never_;
   std::jthread thread_;

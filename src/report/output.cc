@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 namespace shale {
@@ -25,7 +26,15 @@ void print_json(const Json& object) {
   std::fflush(stdout);
 }
 
-void print_error(std::string_view text) { (void)std::fwrite(text.data(), 1, text.size(), stderr); }
+// Past stdio: whoever waited there for a reader would keep its lock from all others, exit() among them.
+void print_error(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
 
 void print_note(const std::string& text) {
   std::fflush(stdout);  // where both go to one place, in the order in which they were said
@@ -36,10 +45,11 @@ Progress::Progress(const OutputOptions& options, std::string what)
     : what_(std::move(what)),
       terminal_(isatty(STDERR_FILENO) == 1),
       enabled_(terminal_ || options.progress),
+      print_(options.print),
       next_(std::chrono::steady_clock::now() + kFirst) {}
 
 Progress::~Progress() {
-  if (shown_ && terminal_) print_error("\r\x1b[K");
+  if (shown_ && terminal_) print_("\r\x1b[K");
 }
 
 void Progress::operator()(std::size_t done, std::size_t total) {
@@ -48,7 +58,7 @@ void Progress::operator()(std::size_t done, std::size_t total) {
   next_ = now + (terminal_ ? kRedraw : kRepeat);
   shown_ = true;
   const std::string line = total ? fmt::format("{} {}", what_, bar(done, total)) : fmt::format("{} {}", what_, done);
-  print_error(terminal_ ? "\r\x1b[K" + line : line + "\n");
+  print_(terminal_ ? "\r\x1b[K" + line : line + "\n");
 }
 
 }  // namespace shale

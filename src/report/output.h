@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -37,6 +38,7 @@ void print_note(const std::string& text);
 struct OutputOptions {
   bool json = false;
   bool progress = false;
+  std::function<void(std::string_view text)> print = print_error;  // of how far a step is
 };
 
 // Says on stderr how far a step is once it has taken a second: a line that is rewritten on a terminal, plain lines
@@ -56,6 +58,7 @@ class Progress {
   using Time = std::chrono::steady_clock::time_point;
   std::string what_;
   bool terminal_, enabled_;
+  std::function<void(std::string_view text)> print_;
   bool shown_ = false;
   Time next_;
 };

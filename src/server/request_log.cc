@@ -84,20 +84,27 @@ LogLevel level_of(const RequestEnd& end) {
 void RequestLog::add(const RequestEnd& end) {
   if (level_of(end) > level_) return;
   const double now_s = wall_clock_s();
-  write(form_ == Form::kText ? text_line(end, now_s) : json_line(end, now_s));
+  write((form_ == Form::kText ? text_line(end, now_s) : json_line(end, now_s)) + '\n');
 }
 
 void RequestLog::note(LogLevel level, std::string_view text) {
-  if (level > level_) return;
-  const std::string time = time_text(wall_clock_s()), line = printable(text, kNoteBytes);
-  write(form_ == Form::kText ? fmt::format("{} {}: {}", time, level_text(level), line)
-                             : dump({{"time", time}, {"level", level_text(level)}, {"message", line}}));
+  if (level <= level_) write(note_line(level, text));
 }
 
-void RequestLog::write(std::string line) {
-  line += '\n';
+std::string RequestLog::note_line(LogLevel level, std::string_view text) const {
+  const std::string time = time_text(wall_clock_s()), line = printable(text, kNoteBytes);
+  return (form_ == Form::kText ? fmt::format("{} {}: {}", time, level_text(level), line)
+                               : dump({{"time", time}, {"level", level_text(level)}, {"message", line}})) +
+         '\n';
+}
+
+void RequestLog::write(std::string_view line) {
   const std::lock_guard lock(mutex_);
-  write_(line);
+  const auto tell_lost = [this] {
+    return write_(note_line(LogLevel::kWarn, fmt::format("lines left out, as nobody read the log: {}", lost_)));
+  };
+  if (lost_ > 0 && tell_lost()) lost_ = 0;
+  if (lost_ > 0 || !write_(line)) ++lost_;
 }
 
 }  // namespace shale

@@ -1,10 +1,12 @@
 // The server's log: a line about every request, when it has ended, and one whenever something else is to be told.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "engine/engine.h"
 
@@ -30,20 +32,24 @@ LogLevel level_of(const RequestEnd& end);
 class RequestLog {
  public:
   enum class Form { kText, kJson };
-  // `write` is called with a line of that level or a graver one, and its end, one call at a time.
-  RequestLog(Form form, LogLevel level, std::function<void(std::string_view line)> write)
-      : form_(form), level_(level), write_(std::move(write)) {}
+  // Takes a line and its end; false where it cannot. Must not wait: the engine and all connections would.
+  using Write = std::function<bool(std::string_view line)>;
+  // `write` is called with lines of that level or a graver one, one call at a time, and, of whatever level, with one
+  // that says how many it did not take, before the next that it takes.
+  RequestLog(Form form, LogLevel level, Write write) : form_(form), level_(level), write_(std::move(write)) {}
 
   void add(const RequestEnd& end);
   void note(LogLevel level, std::string_view text);
 
  private:
-  void write(std::string line);
+  std::string note_line(LogLevel level, std::string_view text) const;
+  void write(std::string_view line);
 
   const Form form_;
   const LogLevel level_;
-  std::mutex mutex_;
-  std::function<void(std::string_view line)> write_;
+  std::mutex mutex_;  // guards what follows
+  const Write write_;
+  std::uint64_t lost_ = 0;  // lines, since one was taken
 };
 
 // The line itself, without its end. `wall_s`: seconds since 1970.

@@ -92,6 +92,25 @@ TEST_F(ServeTest, GoesOnWhereNobodyReadsItsLogAnyMore) {
   EXPECT_EQ(end(SIGTERM).status, 0);
 }
 
+// As when a pager or a terminal stands still.
+TEST_F(ServeTest, AnswersStoresAndEndsWhereItsLogIsFullAndNobodyReadsIt) {
+  const auto log = home_.path() / "stderr";
+  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
+  const int reader = open(log.c_str(), O_RDONLY | O_NONBLOCK);
+  const auto line = serve({"--log", "text"});
+  ASSERT_FALSE(line.is_null());
+  const int filler = open(log.c_str(), O_WRONLY | O_NONBLOCK);
+  while (write(filler, "x", 1) == 1) continue;
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(chat(port_of(line))["choices"].size(), 1u);
+  std::filesystem::remove(log);
+  file("stderr", "");
+  EXPECT_EQ(end(SIGTERM).status, 0);
+  close(filler);
+  close(reader);
+  EXPECT_GT(chat(port_of(serve()))["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  EXPECT_EQ(end(SIGTERM).status, 0);
+}
+
 TEST_F(ServeTest, ATakenPortIsAnError) {
   const auto line = serve();
   const pid_t first = server_;

@@ -15,6 +15,7 @@
 #include "core/interrupt.h"
 #include "core/text_file.h"
 #include "core/units.h"
+#include "report/background_writer.h"
 #include "report/output.h"
 #include "runtime/model_registry.h"
 
@@ -89,21 +90,25 @@ Status read_tenants(ServeOptions& options) {
   return {};
 }
 
-std::shared_ptr<RequestLog> make_log(const ServeOptions& options) {
+// What is told while it serves and until it ends, which nobody may keep it from.
+using Notes = std::shared_ptr<BackgroundWriter>;
+
+std::shared_ptr<RequestLog> make_log(const ServeOptions& options, const Notes& notes) {
   const auto form = options.log == "text" ? RequestLog::Form::kText : RequestLog::Form::kJson;
   const LogLevel level = options.log_level == "error"  ? LogLevel::kError
                          : options.log_level == "warn" ? LogLevel::kWarn
                                                        : LogLevel::kInfo;
-  return std::make_shared<RequestLog>(form, level, print_error);
+  return std::make_shared<RequestLog>(form, level, [notes](std::string_view line) { return notes->add(line); });
 }
 
 // For so long at most; then ends the process without waiting for writes in flight. Stored bytes survive that as they
 // survive a kill: what is not whole is a miss, and is removed when its folder is opened next.
-Status store_the_rest(Serving& serving, double seconds, const OutputOptions& output, EndWatch& end) {
+Status store_the_rest(Serving& serving, double seconds, OutputOptions output, const Notes& notes, EndWatch& end) {
   constexpr auto kUntil = "shale: what was still to be stored after {:g} s (--flush-timeout) is left out: {}";
   catch_interrupts();
-  if (serving.engine().stores_any()) print_note("shale: storing what is left; again ends at once");
+  if (serving.engine().stores_any()) notes->add("shale: storing what is left; again ends at once\n");
   end.arm(seconds + kHangingS, fmt::format(kUntil, seconds, "a tier is too slow or does not answer"));
+  output.print = [notes](std::string_view text) { notes->add(text); };
   const auto left = serving.finish_storing(output, seconds);
   if (!left) {
     for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);  // what is left to do may be broken off
@@ -113,8 +118,10 @@ Status store_the_rest(Serving& serving, double seconds, const OutputOptions& out
   const std::string what =
       fmt::format("{} save{}, about {}", left->saves, left->saves == 1 ? "" : "s", format_bytes(left->bytes));
   const bool told_again = interrupted();
-  print_note(told_again ? fmt::format("shale: what was still to be stored is left out: {}", what)
-                        : fmt::format(kUntil, seconds, what));
+  notes->add((told_again ? fmt::format("shale: what was still to be stored is left out: {}", what)
+                         : fmt::format(kUntil, seconds, what)) +
+             '\n');
+  notes->flush();
   _exit(told_again ? kToldAgain : 1);
 }
 
@@ -127,7 +134,11 @@ Status run_serve(const Options& all) {
   // tiers come to lie among small allocations, whose heap then grows by its holes.
   mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
   if (!options.kv_events.endpoint.empty()) options.serving.kv_event_block = options.kv_event_block;
-  EndWatch end;  // outlives what may hang
+  const auto notes = std::make_shared<BackgroundWriter>(print_error);
+  EndWatch end([notes](const std::string& message) {
+    notes->add(message + '\n');
+    notes->flush();
+  });  // outlives what may hang
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, all.output));
   ServerOptions server_options = options.server;
   std::string& name = server_options.api.model_name;
@@ -137,17 +148,17 @@ Status run_serve(const Options& all) {
     server_options.kv_events = options.kv_events;
     server_options.kv_events->encoding = options.kv_encoding == "arrays" ? KvEncoding::kArrays : KvEncoding::kMaps;
   }
-  if (options.log != "off") server_options.api.log = make_log(options);
+  if (options.log != "off") server_options.api.log = make_log(options, notes);
   server_options.api.budget = options.budget.chosen();
   if (options.profile != "never") {
     server_options.loop.watch = options.watch;
     server_options.loop.watch->profile_new = options.profile == "all";
   }
-  server_options.loop.on_note = [log = server_options.api.log](const std::string& line) {
+  server_options.loop.on_note = [log = server_options.api.log, notes](const std::string& line) {
     if (log) {
       log->note(LogLevel::kWarn, line);
     } else {
-      print_note("shale: " + line);
+      notes->add("shale: " + line + '\n');
     }
   };
   SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
@@ -164,9 +175,9 @@ Status run_serve(const Options& all) {
   std::fflush(stdout);
 
   while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  print_note("shale: answering what is running");
+  notes->add("shale: answering what is running\n");
   server->stop(std::chrono::milliseconds(static_cast<std::int64_t>(1000 * options.grace_s)));
-  return store_the_rest(*serving, options.flush_timeout_s, all.output, end);
+  return store_the_rest(*serving, options.flush_timeout_s, all.output, notes, end);
 }
 
 }  // namespace
