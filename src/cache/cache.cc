@@ -193,7 +193,7 @@ Status Cache::State::record_learned() {
         {speed.latency_s, speed.read_bytes_per_s, speed.write_bytes_per_s, speed.samples}));
   }
   for (const auto& [run, here] : used) SHALE_TRY(record_used(run, here));
-  return {};
+  return metadata_store->forget_old();
 }
 
 Status Cache::State::record_used(const Hash128& run, const Used& here) {

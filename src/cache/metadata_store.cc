@@ -47,8 +47,9 @@ Status MetadataStore::State::prepare_all() {
   SHALE_TRY(prepare(put_kind, "INSERT OR REPLACE INTO kind VALUES (?1, ?2, ?3)"));
   SHALE_TRY(prepare(all_kinds,
                     fmt::format("SELECT kind.key, kind, ifnull(tokens, 0) FROM kind LEFT JOIN entry ON entry.model = "
-                                "kind.model AND entry.key = kind.key AND {} WHERE kind.model = ?1",
-                                kSoundPrefix)));
+                                "kind.model AND entry.key = kind.key AND {} WHERE kind.model = ?1 "
+                                "ORDER BY accessed_at IS NOT NULL, accessed_at DESC LIMIT {}",
+                                kSoundPrefix, QualityTable::kPrefixesMax)));
   SHALE_TRY(prepare(put_prefix, "INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"));
   SHALE_TRY(prepare(get_prefix,
                     fmt::format("SELECT key, tokens, frequency, accesses, accessed_at, recompute_s, label FROM entry "
@@ -174,21 +175,6 @@ Result<std::vector<PrefixRecord>> MetadataStore::prefixes() const {
   State& s = *state_;
   const auto read = [now_s = s.wall_s()](const SqlRow& row) { return read_prefix(row, now_s); };
   return s.all<PrefixRecord>(*s.all_prefixes, read, s.model);
-}
-
-Status MetadataStore::forget(const Hash128& key) {
-  State& s = *state_;
-  const Status forgotten = s.atomically([&]() -> Status {
-    for (auto* statement : {&s.forget_prefix, &s.forget_kind, &s.forget_qualities, &s.forget_questions}) {
-      SHALE_TRY((*statement)->run(s.model, key.hex()));
-    }
-    return s.note_learned();
-  });
-  if (forgotten) {
-    const std::lock_guard lock(s.table_mutex);
-    s.table.forget(key);
-  }
-  return forgotten;
 }
 
 Status MetadataStore::record_question(const Hash128& key, const QuestionRecord& question) {

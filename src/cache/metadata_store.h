@@ -73,8 +73,13 @@ struct ModelRecord {
 // never wait.
 class MetadataStore {
  public:
-  static constexpr std::size_t kQuestionsMax = 32;        // newest, per cached prefix
-  static constexpr std::size_t kPrefillSamplesMax = 256;  // newest, per model
+  static constexpr std::size_t kQuestionsMax = 32;                         // newest, per cached prefix
+  static constexpr std::size_t kPrefillSamplesMax = 256;                   // newest, per model
+  static constexpr std::size_t kPrefixesMax = QualityTable::kPrefixesMax;  // newest, per model
+  // Of cached prefixes that are not, or not yet, among these: questions, the newest of a model; and for how long what
+  // was measured on one says what to expect of others.
+  static constexpr std::size_t kUnusedQuestionsMax = 16384;
+  static constexpr double kUnusedQualityS = 30 * 86400.0;
   static constexpr double kLookEveryS = 5;
 
   using WallClock = std::function<double()>;  // seconds since 1970
@@ -142,6 +147,9 @@ class MetadataStore {
   Result<std::vector<PrefixRecord>> prefixes() const;     // by last access, newest first
   // The cached prefix with its kind, qualities and questions. Not an error when it is unknown.
   Status forget(const Hash128& key);
+  // What is more than is kept, as said above: prefixes used longest ago, with their questions; and their kinds, and
+  // qualities, once nothing new is measured on them. What is known of shipped texts stays, by those who know these.
+  Status forget_old();
 
   // A question asked again becomes the newest.
   Status record_question(const Hash128& key, const QuestionRecord& question);

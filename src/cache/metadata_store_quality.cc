@@ -1,5 +1,6 @@
 // What a metadata store knows of answers' quality: rows in the file, and the table that every plan asks.
 #include <algorithm>
+#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -43,7 +44,8 @@ Status MetadataStore::State::load_table() {
       model)));
   const std::lock_guard lock(table_mutex);
   table.forget_measured();
-  for (const auto& [key, kind, tokens] : kinds) table.describe(key, kind, tokens);
+  // The newest come first, and are to be forgotten last.
+  for (const auto& [key, kind, tokens] : kinds | std::views::reverse) table.describe(key, kind, tokens);
   for (const Row& row : rows) table.record(row.key, row.method, row.keep, row.quality, row.questions);
   return {};
 }

@@ -62,6 +62,7 @@ class QualityTable {
   std::optional<ContextKind> kind(const Hash128& prefix) const;
   // The cached prefix is a text that ships with Shale.
   void note_shipped(const Hash128& prefix);
+  const std::unordered_set<Hash128>& shipped() const { return shipped_; }
   // How far coding all of the cached prefix's tokens moves attention's output, relative; `method` has no scorer.
   void bound_error(const Hash128& prefix, const Method& method, double error);
   // `questions`: that `quality` is the mean of; 0 counts as one.
