@@ -12,7 +12,6 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/local/stream_protocol.hpp>
 #include <asio/post.hpp>
-#include <asio/ssl/context.hpp>
 #include <asio/steady_timer.hpp>
 #include <filesystem>
 #include <thread>
@@ -22,6 +21,7 @@
 #include "http/http_connection.h"
 #include "http/http_hub.h"
 #include "http/http_transport.h"
+#include "http/tls_certificate.h"
 
 namespace shale {
 namespace {
@@ -70,15 +70,18 @@ void remove_stale(asio::io_context& loop, const std::string& path) {
 }  // namespace
 
 struct HttpServer::State {
-  explicit State(const HttpOptions& options) : hub(options), acceptor(hub.loop), pause(hub.loop) {}
+  explicit State(const HttpOptions& options)
+      : hub(options), on_note(options.on_note), acceptor(hub.loop), pause(hub.loop) {}
 
   Status bind(const HttpOptions& options);
   Status bind(const SocketEndpoint& endpoint, const std::string& where, const std::string& file);
   void accept();
   void accepted(std::error_code error, HttpSocket socket);
+  std::unique_ptr<HttpTransport> transport(HttpSocket socket);
 
   HttpHub hub;
-  std::shared_ptr<asio::ssl::context> tls;
+  std::function<void(const std::string&)> on_note;
+  std::optional<TlsCertificate> tls;
   Acceptor acceptor;
   asio::steady_timer pause;
   std::string socket_file;  // of a Unix socket, once it is ours
@@ -140,10 +143,16 @@ void HttpServer::State::accepted(std::error_code error, HttpSocket socket) {
   if (hub.admit(address)) {
     std::error_code ignored;  // a Unix socket has no such option
     socket.set_option(asio::ip::tcp::no_delay(true), ignored);
-    auto transport = tls ? make_tls_transport(std::move(socket), *tls) : make_plain_transport(std::move(socket));
-    hub.add(std::make_shared<HttpConnection>(hub, std::move(transport), std::move(address)));
+    hub.add(std::make_shared<HttpConnection>(hub, transport(std::move(socket)), std::move(address)));
   }
   accept();
+}
+
+std::unique_ptr<HttpTransport> HttpServer::State::transport(HttpSocket socket) {
+  if (!tls) return make_plain_transport(std::move(socket));
+  const Status renewed = tls->refresh();
+  if (!renewed && on_note) on_note(renewed.error().message + "; the one before stays in use");
+  return make_tls_transport(std::move(socket), tls->context());
 }
 
 Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& options) {
@@ -154,7 +163,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpOptions& option
     return fail(ErrorCode::kInvalidArgument, "TLS takes both a certificate and its key");
   }
   if (!options.tls_certificate.empty()) {
-    SHALE_ASSIGN(state->tls, make_tls_context(options.tls_certificate, options.tls_key));
+    SHALE_ASSIGN(state->tls, TlsCertificate::load(options.tls_certificate, options.tls_key));
   }
   SHALE_TRY(state->bind(options));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(state)));

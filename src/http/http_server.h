@@ -56,10 +56,12 @@ struct HttpOptions {
   std::string host = "127.0.0.1";               // an address, a name that has one, or unix:/PATH
   std::uint16_t port = 8000;                    // 0: any that is free
   std::string tls_certificate = {};             // PEM file with the certificate and those that sign it; empty: no TLS
-  std::string tls_key = {};                     // PEM file
+  std::string tls_key = {};                     // PEM file; others in place of both are used from then on
   std::vector<std::string> allowed_hosts = {};  // a server on loopback may be called (http_access.h)
   std::uint32_t workers = 2;
   HttpLimits limits = {};
+  // Called by the server's thread, which must not wait, with a line for people.
+  std::function<void(const std::string&)> on_note = {};
 };
 
 class HttpServer {

@@ -54,16 +54,4 @@ std::unique_ptr<HttpTransport> make_tls_transport(HttpSocket socket, asio::ssl::
   return std::make_unique<TlsTransport>(std::move(socket), context);
 }
 
-Result<std::shared_ptr<asio::ssl::context>> make_tls_context(const std::string& certificate, const std::string& key) {
-  auto context = std::make_shared<asio::ssl::context>(asio::ssl::context::tls_server);
-  SSL_CTX_set_min_proto_version(context->native_handle(), TLS1_2_VERSION);
-  SSL_CTX_set_options(context->native_handle(), SSL_OP_NO_RENEGOTIATION);
-  std::error_code error;
-  context->use_certificate_chain_file(certificate, error);
-  if (error) return fail(ErrorCode::kInvalidArgument, "TLS certificate {}: {}", certificate, error.message());
-  context->use_private_key_file(key, asio::ssl::context::pem, error);
-  if (error) return fail(ErrorCode::kInvalidArgument, "TLS key {}: {}", key, error.message());
-  return context;
-}
-
 }  // namespace shale

@@ -6,11 +6,8 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 #include <system_error>
-
-#include "core/error.h"
 
 namespace asio::ssl {
 class context;
@@ -41,8 +38,5 @@ class HttpTransport {
 
 std::unique_ptr<HttpTransport> make_plain_transport(HttpSocket socket);
 std::unique_ptr<HttpTransport> make_tls_transport(HttpSocket socket, asio::ssl::context& context);
-
-// TLS 1.2 or later with a certificate and its key from PEM files. kInvalidArgument where they cannot be used.
-Result<std::shared_ptr<asio::ssl::context>> make_tls_context(const std::string& certificate, const std::string& key);
 
 }  // namespace shale

@@ -11,11 +11,12 @@
 
 namespace shale::testing {
 
-inline void write_self_signed(const std::filesystem::path& certificate, const std::filesystem::path& key) {
+inline void write_self_signed(const std::filesystem::path& certificate, const std::filesystem::path& key,
+                              long serial = 1) {
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pair(EVP_EC_gen("P-256"), EVP_PKEY_free);
   const std::unique_ptr<X509, decltype(&X509_free)> signed_(X509_new(), X509_free);
   X509_set_version(signed_.get(), X509_VERSION_3);
-  ASN1_INTEGER_set(X509_get_serialNumber(signed_.get()), 1);
+  ASN1_INTEGER_set(X509_get_serialNumber(signed_.get()), serial);
   X509_gmtime_adj(X509_getm_notBefore(signed_.get()), -60);
   X509_gmtime_adj(X509_getm_notAfter(signed_.get()), 3600);
   X509_set_pubkey(signed_.get(), pair.get());

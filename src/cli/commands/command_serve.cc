@@ -161,6 +161,7 @@ Status run_serve(const Options& all) {
       notes->add("shale: " + line + '\n');
     }
   };
+  server_options.http.on_note = server_options.loop.on_note;
   SHALE_ASSIGN(const auto server, Server::start(server_options, serving->engine(), serving->clock()));
   const std::string url = url_of(server_options.http, server->port());
   const KvPublisher* events = server->kv_publisher();
