@@ -37,7 +37,7 @@ class Pace {
   // step was given up for requests: the same tokens wait for another turn. What something captures is given up only
   // before it has begun.
   virtual Result<std::span<const float>> step(std::span<const StepSequence> batch) = 0;
-  // Seconds that requests have had in these calls so far.
+  // Seconds that requests, and storing, have had in these calls so far.
   virtual double seconds_of_others() const = 0;
 };
 

@@ -30,7 +30,12 @@ bool SpareTime::let_others() {
 // While nobody is running: storing has a tenth of a second, or all that it wants; whoever comes meanwhile waits for a
 // piece of it.
 bool SpareTime::stores_first(double waited_since_s) {
-  return alone() && clock_.now_s() - waited_since_s < kStoringS && engine_.cache().work(engine_.model().executor());
+  if (!alone() || clock_.now_s() - waited_since_s >= kStoringS) return false;
+  const RealClock clock;
+  const double begun_s = clock.now_s();
+  const bool worked = engine_.cache().work(engine_.model().executor());
+  others_s_ += clock.now_s() - begun_s;
+  return worked;
 }
 
 bool SpareTime::wait_for_turn(std::uint32_t depth) {

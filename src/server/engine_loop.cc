@@ -221,7 +221,7 @@ bool EngineLoop::keep_profiles(bool worked) {
   const Stop stop(spare);
   const OwnTime time(stop);
   const bool measured = watch_->work(stop);
-  measuring_turns_.note_piece(now_s, time.seconds());
+  measuring_turns_.note_piece(now_s, time.seconds(), engine_.cache().stats().background_seconds);
   if (!measured) nothing_to_measure_until_s_ = now_s + kLookForWorkEveryS;
   if (measured) publish();
   return measured;

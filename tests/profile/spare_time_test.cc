@@ -8,6 +8,7 @@
 #include "profile/quality_watch.h"
 #include "support/byte_tokenizer.h"
 #include "support/engine_bench.h"
+#include "support/faulty_tier.h"
 #include "support/gguf_writer.h"
 #include "support/model_runner.h"
 #include "support/timed_model.h"
@@ -27,12 +28,13 @@ class SpareTimeTest : public ::testing::Test {
         Model::load(folder_.path() / "tiny.gguf", {.weights = WeightChoice::kFile, .threads = 1}).value(), clock_);
     open();
   }
-  void open(std::uint32_t pool_blocks = 1024) {
+  void open(std::uint32_t pool_blocks = 1024, testing::Faults faults = {}) {
     engine_.reset();
     cache_.reset();
     pool_ = PagePool::create(model_->page_shape(), pool_blocks * model_->page_shape().block_bytes()).value();
     std::vector<StoreTier> tiers;
-    tiers.push_back({make_memory_tier(std::uint64_t{64} << 20, clock_)});
+    tiers.push_back({std::make_unique<testing::FaultyTier>(make_memory_tier(std::uint64_t{64} << 20, clock_),
+                                                           std::move(faults), clock_)});
     const Fingerprint fingerprint{model_->fingerprint(), "tiny"};
     CacheOptions options;
     options.model = model_->info().traits();
@@ -302,6 +304,30 @@ TEST_F(SpareTimeTest, GivesUpWhereRequestsNeedItsPages) {
   while (engine_->run_once()) {
   }
   EXPECT_TRUE(measure(60)) << "with nobody in flight";
+}
+
+TEST_F(SpareTimeTest, WhatIsStoredBetweenItsStepsIsNotItsOwnTime) {
+  constexpr double kWriteS = 0.02;
+  const RealClock clock;
+  int writes = 0;
+  const auto take_long = [&](const BlobId&) {
+    ++writes;
+    for (const double begun_s = clock.now_s(); clock.now_s() - begun_s < kWriteS;) {
+    }
+  };
+  open(1024, {.on_write = take_long});
+  NewRun run;
+  run.tokens = random_tokens(64, 256, 1);
+  Sequence sequence(*pool_);
+  const Feed context{&sequence, run.tokens};
+  ASSERT_TRUE(feed(*model_, {&context, 1}));
+  cache_->store(run, sequence);
+  ASSERT_EQ(writes, 0);
+
+  SpareTime spare(*engine_, clock_, [] { return true; });
+  EXPECT_TRUE(spare.wait_for_turn(0));
+  EXPECT_GT(writes, 0);
+  EXPECT_GE(spare.seconds_of_others(), writes * kWriteS);
 }
 
 // A whole profile, of a context whose requests go on and end meanwhile.
