@@ -91,6 +91,11 @@ struct TierState {
   Tier& tier() const { return *config.tier; }
   // Whether anybody removes it, so that it is not found though it may be there.
   bool is_removed(const Hash128& name) const { return removing.contains(name) || removals.contains(name); }
+  // For so many bytes more. One that is silent has none: whoever wrote there would wait, perhaps for ever.
+  bool has_room(std::uint64_t bytes);
+  // What a leader keeps free of a tier with others, so that those who may not drop anything find room.
+  std::uint64_t headroom_bytes() const;
+  std::uint64_t others_bytes() const;  // being written
   // Of all that is there, and that is being written, which takes its room with it where this process dies.
   std::uint64_t promised_bytes() const;
   // In place of what the tier counts: what was counted twice, or not at all, is put right.

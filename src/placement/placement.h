@@ -56,6 +56,7 @@ struct PlacedPrefix {
 
 struct TierRoom {
   std::uint64_t capacity_bytes = 0;  // ~0 for unlimited
+  bool silent = false;               // it does not answer: nothing goes there, nor leaves it for another one
 };
 
 struct Problem {
@@ -77,6 +78,11 @@ struct Plan {
   double utility = 0;    // of the placement after all moves
   bool feasible = true;  // false when a tier stays over its capacity: what is pinned or must stay passes it alone
 };
+
+// Whether the move is to a faster tier, or to a better form, which is made of the exact copy.
+inline bool rises(const Candidate& from, const Candidate& to) {
+  return to.tier < from.tier || (to.tier == from.tier && to.quality > from.quality);
+}
 
 // utility = frequency · (α · quality − ttft)
 double utility(double alpha, double frequency, const Candidate& candidate);
@@ -104,9 +110,10 @@ struct Terms {
   double utility(const PlacedPrefix& prefix, const Candidate& candidate) const {
     return shale::utility(alpha, prefix.frequency, candidate);
   }
-  // Whether the candidate could lie on its tier at all, were the tier empty.
+  // Whether the candidate could come to lie on its tier at all, were the tier empty.
   bool could_fit(const Candidate& candidate) const {
-    return candidate.tier == kDropped || candidate.bytes <= tiers[candidate.tier].capacity_bytes;
+    if (candidate.tier == kDropped) return true;
+    return !tiers[candidate.tier].silent && candidate.bytes <= tiers[candidate.tier].capacity_bytes;
   }
 };
 

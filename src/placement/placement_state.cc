@@ -32,6 +32,7 @@ const Candidate& PlacementState::at(PlacementSlot slot) const {
 }
 
 std::uint64_t PlacementState::over_bytes(std::uint32_t tier) const {
+  if (tiers_[tier].silent) return 0;
   const std::uint64_t capacity = planner_.stores() ? tiers_[tier].capacity_bytes : 0;
   return used_[tier] > capacity ? used_[tier] - capacity : 0;
 }
@@ -56,6 +57,7 @@ PlacedPrefix PlacementState::that_fit(PlacedPrefix prefix) const {
   const Candidate has = all.front();
   const auto too_large = [&](const Candidate& each) {
     if (each.tier == kDropped) return false;
+    if (!terms().could_fit(each)) return true;
     return each.bytes > free_bytes(each.tier) + (each.tier == has.tier ? has.bytes : 0);
   };
   all.erase(std::remove_if(all.begin() + 1, all.end(), too_large), all.end());
@@ -240,6 +242,15 @@ void PlacementState::set_capacity(std::uint32_t tier, std::uint64_t bytes) {
   ++changes_;
 }
 
+bool PlacementState::set_silent(std::uint32_t tier, bool silent) {
+  if (tiers_[tier].silent == silent) return false;
+  show({.kind = PlacementEvent::Kind::kSilent, .slot = tier, .value = silent ? 1.0 : 0.0});
+  tiers_[tier].silent = silent;
+  unmake();
+  ++changes_;
+  return true;
+}
+
 // Moves the cached prefix, logged. Its steps become void; the caller makes those that it needs.
 void PlacementState::shift(PlacementSlot slot, std::uint32_t to) {
   log_.push_back({slot, tracked_[slot].prefix.current, versions_[slot], ++version_});
@@ -328,6 +339,9 @@ void PlacementState::apply(const PlacementEvent& event) {
       return pin(event.slot, event.value > 0);
     case Kind::kCapacity:
       return set_capacity(event.slot, event.amount);
+    case Kind::kSilent:
+      set_silent(event.slot, event.value > 0);
+      return;
     case Kind::kPlace:
       place(event.slot);
       return;

@@ -62,10 +62,23 @@ inline constexpr std::uint32_t kAllPromotions = ~std::uint32_t{0};
 
 // A call of a PlacementState, as it can be made again on another.
 struct PlacementEvent {
-  enum class Kind { kAdd, kUpdate, kRemove, kAccess, kInPool, kPin, kCapacity, kPlace, kSettle, kDemote, kPromote };
+  enum class Kind {
+    kAdd,
+    kUpdate,
+    kRemove,
+    kAccess,
+    kInPool,
+    kPin,
+    kCapacity,
+    kSilent,
+    kPlace,
+    kSettle,
+    kDemote,
+    kPromote
+  };
   Kind kind = Kind::kSettle;
-  PlacementSlot slot = 0;    // or the tier, of a capacity
-  double value = 0;          // the time, or 1 for pinned
+  PlacementSlot slot = 0;    // or the tier, of a capacity or a silence
+  double value = 0;          // the time, or 1 for pinned or silent
   double share = 0;          // in the pool; of an access: used
   bool lossy = false;        // as the pool has it
   std::uint64_t amount = 0;  // the capacity, or how many promotions a round looks at; 1 for evicted from the pool
@@ -94,6 +107,8 @@ class PlacementState {
   void pin(PlacementSlot slot, bool pinned);
   // Small changes cost nothing. One by more than a sixteenth makes all steps again, once.
   void set_capacity(std::uint32_t tier, std::uint64_t bytes);
+  // A silent tier keeps what it has. Likewise: true where that is news, and all steps are made again.
+  bool set_silent(std::uint32_t tier, bool silent);
 
   // Puts the cached prefix where the planner would insert it, and demotes others, or itself, where a tier is over its
   // capacity. Returns its candidate then; for this cached prefix no move is started.

@@ -39,6 +39,7 @@ std::optional<PlacementState::PromotionStep> PlacementState::promotion_of(Placem
   const PlacedPrefix& prefix = tracked_[slot].prefix;
   const bool held = tracked_[slot].pool_share >= kHeldByPool;
   if (!tracked_[slot].live || prefix.pinned || (held && !tracked_[slot].pool_lossy)) return std::nullopt;
+  if (at(slot).tier != kDropped && tiers_[at(slot).tier].silent) return std::nullopt;
   Terms of_prefix = terms();
   if (held) of_prefix.quality_above = at(slot).quality;
   const auto promotion = planner_.promotion(of_prefix, prefix, tier, bytes_below);

@@ -191,7 +191,7 @@ bool ExtentPlacer::note_accesses(const Group& group, const Variant& current, Pla
 }
 
 PlacedPrefix ExtentPlacer::offer(const Group& group, const std::optional<New>& fresh) {
-  const Variant current = (group.wanted ? group.wanted : present(group)).value_or(Variant());
+  const Variant current = (group.wanted && !group.hangs ? group.wanted : present(group)).value_or(Variant());
   PlacedPrefix placed{.id = group.hash, .frequency = 0, .accesses = 1, .candidates = {}, .current = kDropped};
   placed.importance = importance(group);
   placed.pinned = group.wanted.has_value() || core_.clock.now_s() < group.quiet_until_s;

@@ -10,11 +10,6 @@ namespace {
 
 constexpr double kQuietS = 5;  // after a move that could not be made
 
-// To a faster tier, or to a better form, which is made of the exact copy.
-bool rises(const Candidate& from, const Candidate& to) {
-  return to.tier < from.tier || (to.tier == from.tier && to.quality > from.quality);
-}
-
 }  // namespace
 
 // Removals and writes in flight where the group leaves, or, where it lay nowhere, comes to lie.
@@ -26,14 +21,47 @@ unsigned* ExtentPlacer::changes_by(const Group& group) {
 // New extents hold up no moves, which make their room.
 unsigned& ExtentPlacer::in_flight(const Group& group) { return group.from.tier == kDropped ? becoming_ : moving_; }
 
+// Modulo 2^32: or one fewer.
+void ExtentPlacer::count_job(const Group& group, unsigned by) {
+  if (group.hangs) return void(hanging_ += by);
+  in_flight(group) += by;
+  if (group.rises) promoting_ += by;
+  if (unsigned* changes = changes_by(group)) *changes += by;
+}
+
+// A tier that does not answer holds up the jobs that wait for it, and nothing else: what they would move is taken to
+// lie where it was, and its place not to be free.
+void ExtentPlacer::note_silence() {
+  bool news = false;
+  for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
+    news = state_->set_silent(t, core_.tiers[t].tier().silent()) || news;
+  }
+  for (GroupId number = 0; news && number < groups_.size(); ++number) {
+    Group& group = groups_[number];
+    if (!group.job) continue;
+    count_job(group, -1u);
+    group.hangs = would_hang(number);
+    count_job(group, 1);
+    queue(number);
+  }
+}
+
+// Whether what the group wants is to be read from a silent tier, or written there.
+bool ExtentPlacer::would_hang(GroupId number) const {
+  const Variant& wanted = *groups_[number].wanted;
+  if (wanted.tier == kDropped) return false;
+  const auto same = holder(number, wanted.method, wanted.keep);
+  const auto source = same ? same : exact(number);
+  return core_.tiers[wanted.tier].tier().silent() ||
+         (source && core_.tiers[core_.index.at(*source).fastest_tier()].tier().silent());
+}
+
 // Begins the job that makes what the group wants of what it has been. finish() ends it.
 void ExtentPlacer::begin_job(Group& group, const Variant& from, bool rises) {
   group.from = from;
   group.job = true;
   group.rises = rises;
-  ++in_flight(group);
-  promoting_ += rises;
-  if (unsigned* changes = changes_by(group)) ++*changes;
+  count_job(group, 1);
 }
 
 void ExtentPlacer::start_move(PlacementSlot slot, const PlacedPrefix&, const Candidate& from, const Candidate& to) {
@@ -41,6 +69,11 @@ void ExtentPlacer::start_move(PlacementSlot slot, const PlacedPrefix&, const Can
   Group& group = groups_[number];
   const Variant wanted{to.method, to.keep, to.tier};
   group.wanted = wanted;
+  if (would_hang(number)) {  // it stays where it is for a while
+    group.wanted.reset();
+    group.quiet_until_s = core_.clock.now_s() + kQuietS;
+    return queue(number);
+  }
   begin_job(group, {from.method, from.keep, from.tier}, rises(from, to));
   state_->pin(slot, true);
   const auto held = wanted.tier == kDropped ? std::nullopt : holder(number, wanted.method, wanted.keep);
@@ -142,11 +175,9 @@ bool ExtentPlacer::measured(const Extent& extent) const {
 
 void ExtentPlacer::finish(GroupId number, const Variant& made, bool done) {
   Group& group = groups_[number];
-  --in_flight(group);
-  promoting_ -= group.rises;
-  if (unsigned* changes = changes_by(group)) --*changes;
+  count_job(group, -1u);
   group.wanted.reset();
-  group.job = false;
+  group.job = group.hangs = false;
   if (done) {
     count_move(group, made);
     for (const auto& [id, tier] : given_up(group, made)) {

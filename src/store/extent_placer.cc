@@ -11,11 +11,8 @@ namespace {
 
 constexpr std::size_t kRevisedARound = 256;  // groups of which something was noted
 constexpr std::size_t kLookedAtAtOnce = 8;   // others: speeds and qualities change without a note
-constexpr unsigned kMovesMax = 64;           // in flight; nothing more is decided beyond that
+constexpr unsigned kMovesMax = 64;           // in flight, hung ones aside; nothing more is decided beyond that
 constexpr double kPromotionPatienceS = 2;    // with loads, before one goes on beside them
-// A leader keeps so much of a folder's tier free, so that those who may not drop anything find room.
-constexpr std::uint64_t kHeadroomMax = std::uint64_t{64} << 20;
-constexpr std::uint64_t kHeadroomShare = 16;  // of the capacity, at most
 
 }  // namespace
 
@@ -183,13 +180,9 @@ void ExtentPlacer::note_capacities() {
     if (capacity > 0 && capacity != kUnlimited && may_remove(t)) {
       const std::uint64_t counted =
           state_->used_bytes(t) + (t + 1 == core_.tier_count() ? state_->full_copy_bytes() : 0);
-      std::uint64_t others = 0;
-      for (const auto& [name, bytes] : tier.others_writing) others += bytes;
-      const std::uint64_t used = tier.tier().used_bytes();
+      const std::uint64_t others = tier.others_bytes(), used = tier.tier().used_bytes();
       if (tier.changes == 0 && queue_.empty()) tier.uncounted_bytes = used - std::min(used, counted + others);
-      const bool for_others = !tier.config.folder.empty() && tier.has_others;
-      const std::uint64_t headroom = for_others ? std::min(kHeadroomMax, capacity / kHeadroomShare) : 0;
-      capacity -= std::min(capacity, tier.uncounted_bytes + others + headroom);
+      capacity -= std::min(capacity, tier.uncounted_bytes + others + tier.headroom_bytes());
     } else if (capacity > 0) {
       capacity = kUnlimited;
     }
@@ -226,6 +219,7 @@ bool ExtentPlacer::due() const {
 bool ExtentPlacer::crowded() const { return becoming_ >= kMovesMax; }
 
 bool ExtentPlacer::settle() {
+  note_silence();
   if (moving_ >= kMovesMax) return false;
   revise_some();
   note_capacities();
@@ -252,6 +246,7 @@ std::uint32_t ExtentPlacer::promotions_now() const {
 Problem ExtentPlacer::problem() const { return state_->problem(core_.clock.now_s()); }
 
 Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
+  note_silence();
   const GroupId number = join(id);
   Group& group = groups_[number];
   const Extent& extent = core_.index.at(id);

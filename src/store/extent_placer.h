@@ -86,7 +86,7 @@ class ExtentPlacer final : public PlacementBackend {
   // Looks at a few groups of which nothing was noted; now and then.
   void look_at_some();
   bool due() const;  // whether a round would do anything
-  std::uint64_t moves_left() const { return std::uint64_t{moving_} + becoming_ + due(); }
+  std::uint64_t moves_left() const { return std::uint64_t{moving_} + becoming_ + hanging_ + due(); }
   Problem problem() const;
   Status check_integrity() const;
   // For something that the state does not count, or not yet, without anything that it counts giving way.
@@ -118,13 +118,13 @@ class ExtentPlacer final : public PlacementBackend {
     std::uint64_t hash = 0;
     std::vector<ExtentId> members;
     std::optional<PlacementSlot> slot;
-    std::optional<Variant> wanted;  // while a save or a job makes it, and nothing else is decided
-    ExtentId saved = 0;             // whose save that is, where there is no job
-    Variant from;                   // of the job's
-    bool job = false, rises = false;
-    bool queued = false;        // to be looked at again
-    bool no_full_copy = false;  // the job at hand is to give it up
-    double quiet_until_s = 0;   // after a job failed
+    std::optional<Variant> wanted;                   // while a save or a job makes it, and nothing else is decided
+    ExtentId saved = 0;                              // whose save that is, where there is no job
+    Variant from;                                    // of the job's
+    bool job = false, rises = false, hangs = false;  // the last: the job waits for a silent tier
+    bool queued = false;                             // to be looked at again
+    bool no_full_copy = false;                       // the job at hand is to give it up
+    double quiet_until_s = 0;                        // after a job failed
   };
   // A way for a group to lie, before tiers.
   struct Form {
@@ -156,7 +156,10 @@ class ExtentPlacer final : public PlacementBackend {
   void keep_quotas();
 
   // extent_moves.cc
+  void note_silence();
+  bool would_hang(GroupId group) const;
   void begin_job(Group& group, const Variant& from, bool rises);
+  void count_job(const Group& group, unsigned by);
   unsigned* changes_by(const Group& group);
   unsigned& in_flight(const Group& group);
   void drop_copies();
@@ -202,6 +205,7 @@ class ExtentPlacer final : public PlacementBackend {
   std::size_t revised_ = 0;                     // the group that was looked at last though nothing was noted
   unsigned becoming_ = 0, moving_ = 0;          // groups with jobs: of new extents, and all others
   unsigned promoting_ = 0;                      // of these, to a faster tier or a better form
+  unsigned hanging_ = 0;                        // groups whose jobs hang, which count as nothing else
   std::set<std::string, std::less<>> bounded_;  // tenants with a quota
   double promoted_s_ = 0;                       // when promotions were looked at last
   bool more_ = false;                           // the state has more to look at

@@ -134,7 +134,8 @@ void ExtentPlacer::keep_quotas() {
     const std::uint64_t taken = core_.bytes_of(tenant);
     if (taken <= tenant.counts.bytes_max) continue;
     const bool moves = std::ranges::any_of(groups_, [&](const Group& group) {
-      return group.job && !group.members.empty() && core_.index.at(group.members.front()).realm == tenant.number;
+      return group.job && !group.hangs && !group.members.empty() &&
+             core_.index.at(group.members.front()).realm == tenant.number;
     });
     if (!moves) drop_for_room(tenant, taken - tenant.counts.bytes_max, kNoGroup);
   }

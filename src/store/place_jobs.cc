@@ -184,6 +184,7 @@ class PlaceJob final : public StoreJob {
   Progress begin() {
     std::unique_lock lock(core_.mutex);
     if (core_.tiers[to_.tier].writing.contains(blobs_->name) && in_time()) return Progress::kWaiting;
+    if (core_.tiers[to_.tier].tier().silent()) return no_room(std::move(lock));
     if (!core_.has_room(to_.tier, facts_.bytes)) {
       const bool nobody_makes_it = core_.tiers[to_.tier].config.shared;
       if (std::exchange(waited_for_room_, true) && (nobody_makes_it || !room_may_come()))

@@ -134,7 +134,7 @@ class StoreCore {
   void log_lease(const Extent& extent);
   // An event of its blocks, where anybody takes events.
   void tell(StoreEvent::Kind kind, std::uint32_t tier, std::string tenant, const ExtentManifest& manifest);
-  bool has_room(std::uint32_t tier, std::uint64_t bytes);
+  bool has_room(std::uint32_t tier, std::uint64_t bytes) { return tiers[tier].has_room(bytes); }
   // Extents that could not be read are found again, where their time has come by then.
   void find_unread(std::uint32_t tier, double until_s = std::numeric_limits<double>::infinity());
   void pin(ExtentId id, bool on);

@@ -47,17 +47,6 @@ void note_written(TierState& state, const Hash128& object) {
 
 }  // namespace
 
-bool StoreCore::has_room(std::uint32_t tier, std::uint64_t bytes) {
-  TierState& state = tiers[tier];
-  const std::uint64_t capacity = state.capacity_bytes();
-  if (capacity == kUnlimited || bytes > capacity) return bytes <= capacity;
-  std::uint64_t used = state.tier().used_bytes();
-  for (const auto& [name, begun] : state.writing) used += begun.reserved ? 0 : begun.bytes;
-  const bool full = used > capacity - bytes;
-  state.found_full = state.found_full || full;
-  return !full && (state.config.folder.empty() || state.promised_bytes() <= capacity - bytes);
-}
-
 // To a tier without a folder others write without a word, and remove there: one that was full is counted again.
 void StoreCore::follow(std::uint32_t tier) {
   if (!tiers[tier].config.folder.empty()) return maintain_folder(tier);

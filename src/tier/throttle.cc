@@ -61,6 +61,7 @@ class ThrottledTier final : public TierWrapper {
   std::string emulated() const override { return throttle_.name; }
   // What it emulates is slow on purpose.
   std::optional<Error> trouble() const override { return inner().trouble(); }
+  bool silent() const override { return inner().silent(); }
   TierQueue reads_queued() const override { return longer(inner().reads_queued(), reads_.queued(clock_.now_s())); }
   TierQueue writes_queued() const override { return longer(inner().writes_queued(), writes_.queued(clock_.now_s())); }
   std::string describe() const override { return fmt::format("{}, emulating {}", inner().describe(), throttle_.name); }

@@ -241,6 +241,11 @@ double Tier::silent_s() const {
   return silent_s;
 }
 
+bool Tier::silent() const {
+  const std::lock_guard lock(mutex_);
+  return silent_s() > 0;
+}
+
 std::optional<Error> Tier::trouble() const {
   const std::lock_guard lock(mutex_);
   if (const double seconds = silent_s(); seconds > 0) {

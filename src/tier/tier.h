@@ -191,6 +191,8 @@ class Tier {
   // reading, last failed for the device's own reasons (kIo, kFull), if it has not worked since: a read that finds
   // nothing has, a write that finds its blob there has written nothing.
   virtual std::optional<Error> trouble() const;
+  // Whether a call has been in flight for as long as that.
+  virtual bool silent() const;
   // The breaker of a tier behind a network.
   virtual std::optional<BreakerState> breaker() const { return std::nullopt; }
   TierSpeed speed() const;

@@ -317,6 +317,29 @@ PlacedPrefix with_copy(double frequency) {
   return made;
 }
 
+TEST_F(PlacementStateTest, ASilentTierKeepsWhatItHasAndGetsNothing) {
+  PlacementState placement = state({{100}, {100}});
+  const PlacementSlot below = placement.add(prefix({on(0, 60, 1), on(1, 60, 0.5), on(kDropped, 0, 0)}, 1, 2), 0);
+  const PlacementSlot first = placement.add(whole(60), 0);
+  EXPECT_TRUE(placement.set_silent(1, true));
+  EXPECT_FALSE(placement.set_silent(1, true));
+  placement.place(first);
+  EXPECT_EQ(placement.placed(first).tier, 0u);
+  placement.set_capacity(1, 10);
+  EXPECT_FALSE(placement.settle(kAllPromotions)) << "nothing leaves it";
+  EXPECT_EQ(placement.placed(below).tier, 1u);
+  placement.set_capacity(1, 200);
+  const PlacementSlot second = placement.add(whole(60, 3), 0);
+  placement.place(second);
+  EXPECT_EQ(placement.placed(second).tier, 0u);
+  EXPECT_EQ(placement.placed(first).tier, kDropped) << "it would have gone there";
+  placement.set_silent(1, false);
+  const PlacementSlot third = placement.add(whole(60, 4), 0);
+  placement.place(third);
+  EXPECT_EQ(placement.placed(second).tier, 1u);
+  EXPECT_TRUE(placement.check_integrity());
+}
+
 TEST_F(PlacementStateTest, FullCopiesOfTheLeastUsedGoFirst) {
   PlacementState s = state({{1000}, {250}});
   s.add(with_copy(2), 0);
