@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kSmallBytesMax = 1 << 20;
 constexpr std::size_t kSamplesKept = 32;
+constexpr double kCountsS = 1800;
 constexpr double kPeriodSecondsMax = 1.0;
 constexpr std::size_t kGatheredMax = 128;
 constexpr double kLatencyShareMax = 0.8;  // of an operation's time, in telling whether the next one waited
@@ -37,8 +38,9 @@ double weighted_median(std::vector<std::pair<double, double>> values_and_weights
 
 }  // namespace
 
-void SpeedFit::expect(double latency_s, double bytes_per_s) {
-  guess_ = {latency_s, bytes_per_s, 0};
+void SpeedFit::expect(double latency_s, double bytes_per_s, double now_s) {
+  expected_ = {latency_s, bytes_per_s, 0};
+  expected_until_s_ = now_s + kCountsS;
   fitted_.reset();
 }
 
@@ -67,7 +69,7 @@ void SpeedFit::settle(std::size_t operations) {
 // While the latency is a guess it may be far too long, and would tear apart what was started together: of the shortest
 // operation a fifth at least is taken for its transfer.
 double SpeedFit::pipe_free_s() const {
-  return period_->end_s - std::min(fit().latency_s, kLatencyShareMax * period_->shortest_s);
+  return period_->end_s - std::min(fit(period_->end_s).latency_s, kLatencyShareMax * period_->shortest_s);
 }
 
 void SpeedFit::take(const Operation& operation) {
@@ -90,8 +92,8 @@ void SpeedFit::take(const Operation& operation) {
 
 void SpeedFit::emit_sample() {
   if (period_->bytes == 0) return;
-  Sample sample{static_cast<double>(period_->bytes), period_->end_s - period_->start_s};
-  if (period_->continued) sample.seconds += fit().latency_s;
+  Sample sample{static_cast<double>(period_->bytes), period_->end_s - period_->start_s, period_->end_s};
+  if (period_->continued) sample.seconds += fit(period_->end_s).latency_s;
   Recent& recent = recent_[sample.bytes > kSmallBytesMax];
   if (recent.samples.size() < kSamplesKept) {
     recent.samples.push_back(sample);
@@ -103,15 +105,25 @@ void SpeedFit::emit_sample() {
   fitted_.reset();
 }
 
-SpeedFit::Line SpeedFit::fit() const {
-  if (!fitted_) fitted_ = fit_samples();
+SpeedFit::Line SpeedFit::fit(double now_s) const {
+  if (!fitted_ || now_s >= fitted_until_s_) fitted_ = fit_samples(now_s);
   return *fitted_;
 }
 
-SpeedFit::Line SpeedFit::fit_samples() const {
-  std::vector<Sample> samples = recent_[0].samples;
-  samples.insert(samples.end(), recent_[1].samples.begin(), recent_[1].samples.end());
-  if (samples.empty()) return guess_;
+SpeedFit::Line SpeedFit::fit_samples(double now_s) const {
+  const bool expects = now_s < expected_until_s_;
+  const Line& guess = expects ? expected_ : first_guess_;
+  fitted_until_s_ = expects ? expected_until_s_ : std::numeric_limits<double>::infinity();
+  std::vector<Sample> samples, small;
+  for (const Recent& recent : recent_) {
+    for (const Sample& sample : recent.samples) {
+      if (now_s >= sample.end_s + kCountsS) continue;
+      fitted_until_s_ = std::min(fitted_until_s_, sample.end_s + kCountsS);
+      samples.push_back(sample);
+      if (sample.bytes <= kSmallBytesMax) small.push_back(sample);
+    }
+  }
+  if (samples.empty()) return guess;
 
   std::vector<std::pair<double, double>> slopes;
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -126,10 +138,10 @@ SpeedFit::Line SpeedFit::fit_samples() const {
   std::vector<double> seconds, seconds_per_byte, beyond_guess;
   for (const Sample& sample : samples) {
     if (sample.bytes >= kTellingBytes) seconds.push_back(sample.seconds);
-    beyond_guess.push_back(sample.seconds - sample.bytes / guess_.bytes_per_s);
+    beyond_guess.push_back(sample.seconds - sample.bytes / guess.bytes_per_s);
   }
-  if (seconds.empty()) return {std::max(median(std::move(beyond_guess)), 0.0), guess_.bytes_per_s, samples_};
-  double latency_s = std::min(guess_.latency_s, median(seconds) / 2);
+  if (seconds.empty()) return {std::max(median(std::move(beyond_guess)), 0.0), guess.bytes_per_s, samples_};
+  double latency_s = std::min(guess.latency_s, median(seconds) / 2);
   for (const Sample& sample : samples) {
     if (sample.bytes < kTellingBytes) continue;
     seconds_per_byte.push_back(std::max(sample.seconds - latency_s, 0.0) / sample.bytes);
@@ -138,15 +150,14 @@ SpeedFit::Line SpeedFit::fit_samples() const {
   if (!slopes.empty()) {
     if (const double steepness = weighted_median(std::move(slopes)); steepness > 0) {
       std::vector<double> residuals;
-      const std::vector<Sample>& small = recent_[0].samples;  // in large ones, noise drowns the latency
-      for (const Sample& sample : small.empty() ? samples : small) {
+      for (const Sample& sample : small.empty() ? samples : small) {  // in large ones, noise drowns the latency
         residuals.push_back(sample.seconds - sample.bytes * steepness);
       }
       slope = steepness;
       latency_s = std::max(median(residuals), 0.0);
     }
   }
-  return {latency_s, slope > 0 ? 1 / slope : guess_.bytes_per_s, samples_};
+  return {latency_s, slope > 0 ? 1 / slope : guess.bytes_per_s, samples_};
 }
 
 }  // namespace shale

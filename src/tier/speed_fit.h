@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -28,12 +29,17 @@ namespace shale {
 // arbitrarily wrong. Periods below 128 KiB, such as the manifests that are read when a folder is opened, tell of the
 // latency alone: until there are larger ones the bandwidth stays at its first guess.
 //
+// A sample counts for half an hour. A tier that was slow for a while is not read while others are expected to be
+// sooner, so that nothing would say that it is slow no more: then what holds is the first guess, and the next read
+// decides.
+//
 // Not thread-safe.
 class SpeedFit {
  public:
-  SpeedFit(double latency_s, double bytes_per_s) { expect(latency_s, bytes_per_s); }
-  // What holds until there are samples.
-  void expect(double latency_s, double bytes_per_s);
+  // What holds while no sample counts.
+  SpeedFit(double latency_s, double bytes_per_s) : first_guess_{latency_s, bytes_per_s, 0} {}
+  // In its place what somebody measured before, which counts for as long as a sample.
+  void expect(double latency_s, double bytes_per_s, double now_s);
 
   void started() { ++in_flight_; }
   // Ends one that started. One that failed has no bytes and teaches nothing. `abandoned`: nobody waits for its end,
@@ -46,14 +52,15 @@ class SpeedFit {
   struct Line {
     double latency_s = 0;
     double bytes_per_s = 0;
-    std::uint64_t samples = 0;  // ever
+    std::uint64_t samples = 0;  // ever; 0 where none counts
   };
-  Line fit() const;  // computed once a sample
+  Line fit(double now_s) const;  // computed once a sample
 
  private:
   struct Sample {
     double bytes = 0;
     double seconds = 0;
+    double end_s = 0;
   };
   struct Recent {
     std::vector<Sample> samples;
@@ -76,12 +83,15 @@ class SpeedFit {
   void take(const Operation& operation);
   double pipe_free_s() const;
   void emit_sample();
-  Line fit_samples() const;
+  Line fit_samples(double now_s) const;
 
-  Line guess_;
+  const Line first_guess_;
+  Line expected_;
+  double expected_until_s_ = -std::numeric_limits<double>::infinity();
   std::array<Recent, 2> recent_;  // small, large
   std::uint64_t samples_ = 0;
   mutable std::optional<Line> fitted_;
+  mutable double fitted_until_s_ = 0;  // when something of it counts no more
   std::uint64_t in_flight_ = 0;
   std::vector<Operation> ended_;  // and not settled
   std::optional<Period> period_;

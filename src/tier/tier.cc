@@ -234,7 +234,7 @@ double Tier::silent_s() const {
   double silent_s = calls_.empty() ? 0 : beyond(*calls_.begin(), 0);
   for (const Direction* direction : {&reads_, &writes_}) {
     if (direction->in_flight.empty()) continue;
-    const SpeedFit::Line fit = direction->fit.fit();
+    const SpeedFit::Line fit = direction->fit.fit(now_s);
     const double expected_s = fit.latency_s + static_cast<double>(direction->bytes_in_flight) / fit.bytes_per_s;
     silent_s = std::max(silent_s, beyond(direction->in_flight.begin()->first, expected_s));
   }
@@ -264,8 +264,9 @@ TierStats Tier::stats() const {
 
 TierSpeed Tier::speed() const {
   const std::lock_guard lock(mutex_);
-  const SpeedFit::Line reads = reads_.fit.fit();
-  return {reads.latency_s, reads.bytes_per_s, writes_.fit.fit().bytes_per_s, reads.samples};
+  const double now_s = clock_.now_s();
+  const SpeedFit::Line reads = reads_.fit.fit(now_s);
+  return {reads.latency_s, reads.bytes_per_s, writes_.fit.fit(now_s).bytes_per_s, reads.samples};
 }
 
 TierQueue Tier::reads_queued() const {
@@ -284,9 +285,10 @@ double Tier::read_eta_s(std::uint64_t bytes) const {
 }
 
 void Tier::expect(const TierSpeed& speed) {
+  const double now_s = clock_.now_s();
   const std::lock_guard lock(mutex_);
-  reads_.fit.expect(speed.latency_s, speed.read_bytes_per_s);
-  writes_.fit.expect(speed.latency_s, speed.write_bytes_per_s);
+  reads_.fit.expect(speed.latency_s, speed.read_bytes_per_s, now_s);
+  writes_.fit.expect(speed.latency_s, speed.write_bytes_per_s, now_s);
 }
 
 Status Tier::measure() {

@@ -76,7 +76,7 @@ struct TierSpeed {
   double latency_s = 0;  // of a read
   double read_bytes_per_s = 0;
   double write_bytes_per_s = 0;
-  std::uint64_t samples = 0;  // 0: not measured here; the values are what was expected
+  std::uint64_t samples = 0;  // 0: not measured here of late; the values are what was expected
 };
 
 // How many objects to ask `parts_of` at once before anybody knows that any is there.
@@ -201,7 +201,7 @@ class Tier {
   // Seconds that a read of `bytes` would take from now, those before it included: latency + (bytes queued + bytes) /
   // bandwidth.
   double read_eta_s(std::uint64_t bytes) const;
-  // Sets what an earlier process measured, in place of the first guess.
+  // Sets what an earlier process measured, in place of the first guess, for as long as a measurement counts.
   void expect(const TierSpeed& speed);
   // Writes, reads back and removes blobs of 256 KiB and 4 MiB to fill `speed()`; takes well under a second.
   Status measure();

@@ -28,9 +28,9 @@ class Feed {
 
 TEST(SpeedFitTest, GuessesUntilThereAreSamples) {
   const SpeedFit fit(1e-3, 1e8);
-  EXPECT_EQ(fit.fit().samples, 0u);
-  EXPECT_EQ(fit.fit().latency_s, 1e-3);
-  EXPECT_EQ(fit.fit().bytes_per_s, 1e8);
+  EXPECT_EQ(fit.fit(0).samples, 0u);
+  EXPECT_EQ(fit.fit(0).latency_s, 1e-3);
+  EXPECT_EQ(fit.fit(0).bytes_per_s, 1e8);
 }
 
 TEST(SpeedFitTest, TellsLatencyFromBandwidth) {
@@ -39,9 +39,9 @@ TEST(SpeedFitTest, TellsLatencyFromBandwidth) {
     feed.one(262144);
     feed.one(8 << 20);
   }
-  EXPECT_NEAR(feed.fit.fit().latency_s, kLatency, 1e-9);
-  EXPECT_NEAR(feed.fit.fit().bytes_per_s, kBandwidth, 1);
-  EXPECT_EQ(feed.fit.fit().samples, 20u);
+  EXPECT_NEAR(feed.fit.fit(feed.now_s).latency_s, kLatency, 1e-9);
+  EXPECT_NEAR(feed.fit.fit(feed.now_s).bytes_per_s, kBandwidth, 1);
+  EXPECT_EQ(feed.fit.fit(feed.now_s).samples, 20u);
 }
 
 TEST(SpeedFitTest, StandsAFifthOfOutliers) {
@@ -51,22 +51,22 @@ TEST(SpeedFitTest, StandsAFifthOfOutliers) {
     const double noise = 1 + 0.02 * (static_cast<double>(random() % 100) / 100 - 0.5);
     feed.one(i % 2 ? 262144 : 6 << 20, random() % 5 == 0 ? 20 : noise);
   }
-  EXPECT_NEAR(feed.fit.fit().bytes_per_s, kBandwidth, 0.1 * kBandwidth);
-  EXPECT_NEAR(feed.fit.fit().latency_s, kLatency, 0.5 * kLatency);
+  EXPECT_NEAR(feed.fit.fit(feed.now_s).bytes_per_s, kBandwidth, 0.1 * kBandwidth);
+  EXPECT_NEAR(feed.fit.fit(feed.now_s).latency_s, kLatency, 0.5 * kLatency);
 }
 
 TEST(SpeedFitTest, ManyLargeOnesDoNotForgetTheSmall) {
   Feed feed;
   for (int i = 0; i < 5; ++i) feed.one(65536);
   for (int i = 0; i < 500; ++i) feed.one(4 << 20);
-  EXPECT_NEAR(feed.fit.fit().latency_s, kLatency, 1e-9);
+  EXPECT_NEAR(feed.fit.fit(feed.now_s).latency_s, kLatency, 1e-9);
 }
 
 TEST(SpeedFitTest, FollowsADeviceThatBecomesSlower) {
   Feed feed;
   for (int i = 0; i < 100; ++i) feed.one(i % 2 ? 262144 : 8 << 20);
   for (int i = 0; i < 100; ++i) feed.one(i % 2 ? 262144 : 8 << 20, 3);
-  EXPECT_NEAR(feed.fit.fit().bytes_per_s, kBandwidth / 3, 1);
+  EXPECT_NEAR(feed.fit.fit(feed.now_s).bytes_per_s, kBandwidth / 3, 1);
 }
 
 TEST(SpeedFitTest, OneSizeLeavesTheLatencyAtItsGuessOrBelow) {
@@ -75,8 +75,8 @@ TEST(SpeedFitTest, OneSizeLeavesTheLatencyAtItsGuessOrBelow) {
     fit.started();
     fit.finished(i, i + 0.0011, 1000000);
   }
-  EXPECT_NEAR(fit.fit().latency_s, 1e-4, 1e-9);
-  EXPECT_NEAR(fit.fit().bytes_per_s, 1e9, 1);
+  EXPECT_NEAR(fit.fit(0).latency_s, 1e-4, 1e-9);
+  EXPECT_NEAR(fit.fit(0).bytes_per_s, 1e9, 1);
 }
 
 // One slow manifest on a busy machine must not make megabytes look slow.
@@ -86,16 +86,16 @@ TEST(SpeedFitTest, SmallPeriodsAloneLeaveTheBandwidthAtItsGuess) {
   fit.finished(0, 0.005, 8192);
   fit.started();
   fit.finished(1, 1.001, 20000);
-  EXPECT_EQ(fit.fit().bytes_per_s, 1e9);
-  EXPECT_NEAR(fit.fit().latency_s, 0.005, 1e-4);
+  EXPECT_EQ(fit.fit(0).bytes_per_s, 1e9);
+  EXPECT_NEAR(fit.fit(0).latency_s, 0.005, 1e-4);
 }
 
 TEST(SpeedFitTest, OperationsTogetherAreOneSampleOfTheirSum) {
   SpeedFit fit(0, 1e8);
   for (int i = 0; i < 10; ++i) fit.started();
   for (int i = 1; i <= 10; ++i) fit.finished(1.0, 1.0 + 0.01 * i, 10000000);
-  EXPECT_EQ(fit.fit().samples, 1u);
-  EXPECT_NEAR(fit.fit().bytes_per_s, 1e9, 1e3);
+  EXPECT_EQ(fit.fit(0).samples, 1u);
+  EXPECT_NEAR(fit.fit(0).bytes_per_s, 1e9, 1e3);
 }
 
 // Far away, with much of the pipe idle though something is always in flight.
@@ -109,10 +109,10 @@ TEST(SpeedFitTest, LatenciesThatOverlapAreNoBusyPipe) {
   }
   for (int i = 0; i < 40; ++i) fit.started();
   for (int i = 0; i < 40; ++i) fit.finished(100 + 0.09 * i, 100 + 0.09 * i + kFar + 1e6 / kRate, 1000000);
-  EXPECT_EQ(fit.fit().samples, 60u) << "each found the pipe free";
+  EXPECT_EQ(fit.fit(0).samples, 60u) << "each found the pipe free";
   EXPECT_EQ(fit.waited_s(), 0);
-  EXPECT_NEAR(fit.fit().latency_s, kFar, 1e-3 * kFar);
-  EXPECT_NEAR(fit.fit().bytes_per_s, kRate, 1e-2 * kRate);
+  EXPECT_NEAR(fit.fit(0).latency_s, kFar, 1e-3 * kFar);
+  EXPECT_NEAR(fit.fit(0).bytes_per_s, kRate, 1e-2 * kRate);
 }
 
 TEST(SpeedFitTest, TheOrderOfReportsDoesNotMatter) {
@@ -129,11 +129,11 @@ TEST(SpeedFitTest, TheOrderOfReportsDoesNotMatter) {
   for (const auto& [start_s, end_s] : operations) in_order.finished(start_s, end_s, 3000000);
   std::ranges::reverse(operations);
   for (const auto& [start_s, end_s] : operations) reversed.finished(start_s, end_s, 3000000);
-  EXPECT_EQ(in_order.fit().samples, reversed.fit().samples);
-  EXPECT_EQ(in_order.fit().bytes_per_s, reversed.fit().bytes_per_s);
+  EXPECT_EQ(in_order.fit(0).samples, reversed.fit(0).samples);
+  EXPECT_EQ(in_order.fit(0).bytes_per_s, reversed.fit(0).bytes_per_s);
   EXPECT_EQ(in_order.waited_s(), reversed.waited_s());
   EXPECT_GT(in_order.waited_s(), 0);
-  EXPECT_NEAR(in_order.fit().bytes_per_s, 1e8, 2e6);
+  EXPECT_NEAR(in_order.fit(0).bytes_per_s, 1e8, 2e6);
 }
 
 TEST(SpeedFitTest, APeriodThatNeverEndsIsCut) {
@@ -143,15 +143,38 @@ TEST(SpeedFitTest, APeriodThatNeverEndsIsCut) {
     fit.started();
     fit.finished(0.1 * i, 0.1 * (i + 1), 50000000);
   }
-  EXPECT_GE(fit.fit().samples, 4u);
-  EXPECT_NEAR(fit.fit().bytes_per_s, 5e8, 1e3);
+  EXPECT_GE(fit.fit(0).samples, 4u);
+  EXPECT_NEAR(fit.fit(0).bytes_per_s, 5e8, 1e3);
 }
 
 TEST(SpeedFitTest, FailuresTeachNothing) {
   SpeedFit fit(1e-3, 1e8);
   fit.started();
   fit.finished(0, 9, 0);
-  EXPECT_EQ(fit.fit().samples, 0u);
+  EXPECT_EQ(fit.fit(0).samples, 0u);
+}
+
+// Whoever is slow is not read while others are sooner: nothing else would say that it is slow no more.
+TEST(SpeedFitTest, WhatWasMeasuredCountsForHalfAnHour) {
+  Feed feed;
+  for (int i = 0; i < 64; ++i) feed.one(i % 2 ? 262144 : 8 << 20, 100);
+  ASSERT_NEAR(feed.fit.fit(feed.now_s).latency_s, 100 * kLatency, 1e-6);
+  feed.now_s += 1700;
+  EXPECT_NEAR(feed.fit.fit(feed.now_s).latency_s, 100 * kLatency, 1e-6);
+  feed.now_s += 200;
+  EXPECT_EQ(feed.fit.fit(feed.now_s).latency_s, 1e-3);
+  EXPECT_EQ(feed.fit.fit(feed.now_s).bytes_per_s, 1e8);
+  EXPECT_EQ(feed.fit.fit(feed.now_s).samples, 0u);
+  feed.one(65536);
+  EXPECT_LE(feed.fit.fit(feed.now_s).latency_s, 1e-3) << "the next one decides";
+}
+
+TEST(SpeedFitTest, WhatWasExpectedCountsAsLong) {
+  SpeedFit fit(1e-3, 1e8);
+  fit.expect(5, 1e6, 100);
+  EXPECT_EQ(fit.fit(1000).latency_s, 5);
+  EXPECT_EQ(fit.fit(2000).latency_s, 1e-3);
+  EXPECT_EQ(fit.fit(2000).bytes_per_s, 1e8);
 }
 
 }  // namespace
