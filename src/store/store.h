@@ -78,7 +78,7 @@ class StoreLoad {
 
   // Tiers that were asked for bytes which have not arrived, a bit each.
   std::uint32_t owing() const;
-  // Bytes at rest that were decoded or found damaged so far.
+  // Bytes at rest that came and were decoded, or found damaged, so far.
   std::uint64_t decoded_bytes() const;
   bool done() const;
   // Valid once done.

@@ -206,8 +206,8 @@ void StoreLoad::State::decode(Read& read, Executor& executor) {
   Part& part = parts[read.part];
   const ExtentRange& range = part.decoder->ranges()[read.range];
   const auto bytes = read.read->take();
-  decoded_bytes += range.bytes;
   if (!bytes) return part.decoder->skip(read.range, bytes.error());
+  decoded_bytes += range.bytes;
   const auto in_range = (*bytes)->bytes().subspan(range.offset - read.read->first_byte(), range.bytes);
   (void)part.decoder->decode(read.range, in_range, executor);  // the decoder knows what failed
 }

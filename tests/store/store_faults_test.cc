@@ -372,6 +372,19 @@ TEST_F(StoreFaultsTest, ReadsThatFailNowAndThenNeverBringWrongBytes) {
   }
 }
 
+TEST_F(StoreFaultsTest, WhatCannotBeReadIsNotDecoded) {
+  std::atomic<bool> failing = false;
+  const auto keys = chain_of(1, 16);
+  const auto store = open(tiers_of(failing_disk(failing, clock_)));
+  ASSERT_TRUE(save_all(*store, keys));
+  ASSERT_EQ(load_all(*store, keys), 16u) << "its manifest is known from now on";
+  failing = true;
+  Kv kv(keys.size());
+  const auto load = store->load(keys, kv.view()).value();
+  EXPECT_FALSE(load->wait());
+  EXPECT_EQ(load->decoded_bytes(), 0u);
+}
+
 TEST_F(StoreFaultsTest, WhatFitsNowhereIsRefused) {
   const auto store = open(tiers_of(memory_tier(clock_, 8192)));
   EXPECT_EQ(code_of(save_all(*store, chain_of(1, 100))), ErrorCode::kFull);
