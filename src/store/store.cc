@@ -192,6 +192,7 @@ Status Store::check_integrity() {
   const std::lock_guard lock(core.mutex);
   SHALE_TRY(core.index.check_integrity());
   SHALE_TRY(core.placer.check_integrity());
+  if (core.expiries.size() > core.index.extents()) return fail(ErrorCode::kInternal, "more expires than there is");
   for (std::uint32_t t = 0; t < core.tier_count(); ++t) {
     const TierState& tier = core.tiers[t];
     std::uint64_t bytes = 0;

@@ -106,7 +106,7 @@ void StoreCore::set_on(ExtentId id, std::uint32_t tier) {
   ++state.counts.extents;
   state.counts.chunks += extent.chunks;
   placer.changed(id);
-  if (extent.expires_s != 0) expiries.emplace(extent.expires_s, extent.name);
+  set_expiry(extent, extent.expires_s);
 }
 
 void StoreCore::clear_on(ExtentId id, std::uint32_t tier) {
@@ -128,6 +128,7 @@ void StoreCore::forget_unused(ExtentId id) {
   if (extent.uses > 0 || extent.tiers != 0) return;
   placer.forget(id);
   pinned.erase(id);  // another one may have the number next
+  expiries.erase({extent.expires_s, extent.name});
   index.remove(id);
 }
 

@@ -125,6 +125,7 @@ class StoreCore {
   void resize(ExtentId id, float keep, std::uint64_t bytes);
   // Before a copy with these facts counts as one of the extent's.
   void hold_no_more(ExtentId id, const ExtentFacts& facts);
+  void set_expiry(Extent& extent, double expires_s);
   // It is saved again, with this time to live.
   void live_on(ExtentId id, double expires_s);
   IndexRecord record_of(ExtentId id) const;  // that it is stored, as others may read it
@@ -183,9 +184,7 @@ class StoreCore {
   std::deque<std::shared_ptr<StoreJob>> saves, jobs;  // jobs: all others
   std::unordered_set<ExtentId> pinned;                // by this store's callers
   std::uint64_t removals = 0;                         // likewise, of extents
-  // When extents expire, the first first; those that were given longer, or are gone, are found so when their time
-  // comes.
-  std::set<std::pair<double, Hash128>> expiries;
+  std::set<std::pair<double, Hash128>> expiries;      // when extents of the index expire, the first first
   StoreStats counts = {};
   ExtentPlacer placer{*this};
   std::atomic<double> encode_seconds = 0;  // guarded by nothing, as the next

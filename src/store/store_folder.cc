@@ -165,9 +165,7 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
     case Type::kLease:
       // Of several leases the one that ends last counts, but none that a clock ahead of this one has made longer.
       extent.pinned_until_s = std::max(extent.pinned_until_s, std::min(record.until_s, wall_s() + kLeaseS));
-      extent.expires_s = record.expires_s;
-      if (extent.expires_s != 0) expiries.emplace(extent.expires_s, extent.name);
-      return;
+      return set_expiry(extent, record.expires_s);
     case Type::kUsed:
       extent.frequency = record.frequency;
       extent.accessed_s = std::max(extent.accessed_s, std::min(record.time_s, wall_s()));

@@ -80,13 +80,18 @@ void StoreCore::hold_no_more(ExtentId id, const ExtentFacts& facts) {
   if (facts.keep < extent.keep || extent.tiers == 0) resize(id, facts.keep, facts.bytes);
 }
 
+void StoreCore::set_expiry(Extent& extent, double expires_s) {
+  expiries.erase({extent.expires_s, extent.name});
+  extent.expires_s = expires_s;
+  if (expires_s != 0) expiries.emplace(expires_s, extent.name);
+}
+
 // Where the time to live that it has is over, or was of copies that are gone.
 void StoreCore::live_on(ExtentId id, double expires_s) {
   Extent& extent = index.at(id);
   const bool over = extent.expires_s != 0 && extent.expires_s <= wall_s();
   if (extent.expires_s == expires_s || (!over && extent.tiers != 0)) return;
-  extent.expires_s = expires_s;
-  if (expires_s != 0) expiries.emplace(expires_s, extent.name);
+  set_expiry(extent, expires_s);
   log_lease(extent);
 }
 
@@ -190,9 +195,8 @@ void StoreCore::expire() {
   next_expiry_s_ = clock.now_s() + kExpireEveryS;
   const double wall = wall_s();
   for (auto due = expiries.begin(); due != expiries.end() && due->first <= wall;) {
-    const auto found = index.find(due->second);
-    const bool is_over = found && index.at(*found).expires_s != 0 && index.at(*found).expires_s <= wall;
-    due = is_over && !expire(*found) ? std::next(due) : expiries.erase(due);
+    const auto [expires_s, name] = *due++;
+    if (const auto found = index.find(name); !found || expire(*found)) expiries.erase({expires_s, name});
   }
 }
 

@@ -120,5 +120,30 @@ TEST_F(StoreLeasesTest, WhatHasExpiredIsRemovedByWhoeverLeadsNext) {
   EXPECT_EQ(other->stats().expired_extents, 1u);
 }
 
+// A process that saves for a week would keep them all in mind.
+TEST_F(StoreLeasesTest, WhatIsGoneBeforeItsTimeToLiveEndsIsForgotten) {
+  VirtualClock clock;
+  double wall = 1e9;
+  StoreOptions options = small_options();
+  options.wall_clock = [&wall] { return wall; };
+  options.threads = 0;
+  const auto store = Store::open(options, tiers_of(memory_tier(clock)), clock).value();
+  for (int i = 0; i < 40; ++i) {
+    const auto keys = chain_of(1000 * (i + 1), 16);
+    ASSERT_TRUE(save_all(*store, keys, {.time_to_live_s = 1e6}));
+    if (i % 2 == 1) store->remove(keys);
+    wall += 1;
+  }
+  EXPECT_EQ(store->stats().extents, 20u);
+  expect_sound(*store);
+  wall += 2e6;
+  InlineExecutor executor;
+  for (int i = 0; i < 100; ++i) {
+    store->work(executor, 0.01);
+    clock.advance(0.3);
+  }
+  EXPECT_EQ(store->stats().extents, 0u) << "and what is left ends with it";
+}
+
 }  // namespace
 }  // namespace shale::testing
