@@ -21,6 +21,14 @@ namespace shale {
 // knows.
 enum class PoolNews : std::uint8_t { kHeld, kEvicted, kForgotten };
 
+// How blocks lie, or should: a method by its number, a keep of the grid, a tier or kDropped.
+struct Variant {
+  std::uint32_t method = kFullMethod;
+  double keep = 1;
+  std::uint32_t tier = kDropped;
+  bool operator==(const Variant&) const = default;
+};
+
 // All variants of the same blocks are one cached prefix of a PlacementState: what a full tier gives up, and what is
 // promoted, is a variant on a tier. Before it is written, an extent that is saved as it is becomes the variant that it
 // would be demoted to. Beside what is placed above, the lowest tier keeps the exact extent while it has room, so that

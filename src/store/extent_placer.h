@@ -33,14 +33,6 @@ struct TenantState;
 
 using GroupId = std::uint32_t;
 
-// How a group's blocks lie, or should: a method by its number, a keep of the grid, a tier or kDropped.
-struct Variant {
-  std::uint32_t method = kFullMethod;
-  double keep = 1;
-  std::uint32_t tier = kDropped;
-  bool operator==(const Variant&) const = default;
-};
-
 // Everything with the core's mutex held.
 class ExtentPlacer final : public PlacementBackend {
  public:

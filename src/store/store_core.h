@@ -26,6 +26,7 @@
 #include "extents/index_folder.h"
 #include "extents/manifest_cache.h"
 #include "extents/staging.h"
+#include "extents/tenant_state.h"
 #include "extents/tier_state.h"
 #include "io/io_threads.h"
 #include "store/extent_placer.h"
@@ -58,18 +59,6 @@ inline constexpr unsigned kRefusalsMax = 4;        // of a write for which there
 inline constexpr double kLeaseS = 60;              // a pin of a process that dies lapses
 inline constexpr double kFindAgainAfterS = 10;     // what could not be read
 inline constexpr ErrorCode kNoMemory = ErrorCode::kInternal;  // says nothing of an extent (report()), nor of a tier
-
-// The realm in which a tenant's blocks are named.
-inline Hash128 realm_of(const StoreOptions& options, std::string_view tenant) {
-  return realm_hash(options.name_space, options.geometry, options.chunk_tokens, tenant);
-}
-
-struct TenantState {
-  Hash128 realm;
-  std::uint16_t number = 0;  // in the index
-  StoreTenantStats counts = {};
-  std::uint64_t bytes_promised = 0;  // to extents that are about to lie somewhere
-};
 
 class StoreCore {
  public:
