@@ -5,6 +5,8 @@
 // whole keys. About 100 bytes a chunk of 16 blocks in extents of several chunks.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -79,7 +81,7 @@ struct Extent {
   double expires_s = 0;
   double pinned_until_s = 0;  // by leases of other processes
   double accessed_s = 0;
-  float frequency = 0;  // at accessed_s
+  float frequency = 0;  // of accesses, at accessed_s
   float recompute_s = 0;
   float quality = 1;
   float keep = 1;
@@ -104,7 +106,10 @@ struct Extent {
     return chunk + 1u < chunks ? chunk_blocks : blocks - (chunks - 1u) * chunk_blocks;
   }
   bool on(std::uint32_t tier) const { return (tiers >> tier & 1) != 0; }
-  std::uint32_t fastest_tier(std::uint8_t excluded = 0) const;  // requires one
+  std::uint32_t fastest_tier(std::uint8_t excluded = 0) const;    // requires one
+  double frequency_at(double wall_s, double half_life_s) const {  // decayed
+    return frequency * std::exp2(-std::max(0.0, wall_s - accessed_s) / half_life_s);
+  }
   bool pinned(double wall_s) const { return pins > 0 || pinned_until_s > wall_s; }
 };
 
@@ -147,6 +152,9 @@ class ExtentIndex {
   std::optional<ExtentId> add(const ExtentFacts& facts, std::uint16_t realm);
   std::optional<ExtentId> find(const Hash128& name) const;
   Extent& at(ExtentId id) { return extents_[id]; }
+  void cap_accesses(double wall_s) {  // none is later
+    for (Extent& extent : extents_) extent.accessed_s = std::min(extent.accessed_s, wall_s);
+  }
   const Extent& at(ExtentId id) const { return extents_[id]; }
   ExtentFacts facts(ExtentId id) const;
   // Requires that nothing uses it.

@@ -155,12 +155,6 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
   return forms;
 }
 
-// The frequency of accesses, decayed to now.
-double ExtentPlacer::frequency_of(const Extent& extent, double wall_s) const {
-  const double age = std::max(0.0, wall_s - extent.accessed_s);
-  return extent.frequency * std::exp2(-age / core_.options.frequency_half_life_s);
-}
-
 double ExtentPlacer::recompute_s(const Group& group) const {
   float recompute = 0;
   for (const ExtentId id : group.members) recompute = std::max(recompute, core_.index.at(id).recompute_s);
@@ -179,7 +173,7 @@ bool ExtentPlacer::note_accesses(const Group& group, const Variant& current, Pla
   placed.last_access_s = -std::numeric_limits<double>::infinity();
   for (const ExtentId id : group.members) {
     const Extent& extent = core_.index.at(id);
-    placed.frequency = std::max(placed.frequency, frequency_of(extent, wall));
+    placed.frequency = std::max(placed.frequency, extent.frequency_at(wall, core_.options.frequency_half_life_s));
     placed.last_access_s = std::max(placed.last_access_s, now - std::max(0.0, wall - extent.accessed_s));
     must_stay = must_stay || extent.pinned(wall);
     for (std::uint32_t tier = 0; tier <= lowest; ++tier)

@@ -166,7 +166,6 @@ class ExtentPlacer final : public PlacementBackend {
     ExtentId id;
     bool may_become;
   };
-  double frequency_of(const Extent& extent, double wall_s) const;
   double recompute_s(const Group& group) const;
   PlacedPrefix offer(const Group& group, const std::optional<New>& fresh);
   // How often and when it was used, and its exact copy below. True where it may not be dropped.

@@ -41,8 +41,10 @@ std::uint64_t ExtentPlacer::bytes_of(const Group& group) const {
 
 // Seconds of computing that those who will ask are spared.
 double ExtentPlacer::worth(const Group& group, double wall_s) const {
+  const double half_life_s = core_.options.frequency_half_life_s;
   double frequency = 0;
-  for (const ExtentId id : group.members) frequency = std::max(frequency, frequency_of(core_.index.at(id), wall_s));
+  for (const ExtentId id : group.members)
+    frequency = std::max(frequency, core_.index.at(id).frequency_at(wall_s, half_life_s));
   return frequency * recompute_s(group);
 }
 

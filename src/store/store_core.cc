@@ -140,9 +140,8 @@ void StoreCore::unuse(ExtentId id) {
 void StoreCore::access(ExtentId id, double share) {
   Extent& extent = index.at(id);
   const double now = wall_s();
-  const double age = std::max(0.0, now - extent.accessed_s);
-  extent.frequency = static_cast<float>(share + extent.frequency * std::exp2(-age / options.frequency_half_life_s));
-  extent.accessed_s = std::max(now, extent.accessed_s);
+  extent.frequency = static_cast<float>(share + extent.frequency_at(now, options.frequency_half_life_s));
+  extent.accessed_s = now;
   placer.access(id, share);
   log_where(extent, {.type = IndexRecord::Type::kUsed, .name = extent.name, .frequency = extent.frequency});
 }
@@ -362,6 +361,8 @@ void StoreCore::maintain() {
     maintaining_ = true;
   }
   const std::lock_guard lock(mutex);
+  // What was used while the clock was ahead was used by now.
+  if (const double wall = wall_s(); std::exchange(wall_seen_s_, wall) > wall) index.cap_accesses(wall);
   expire();
   renew_leases();
   for (std::uint32_t t = 0; t < tier_count(); ++t) remove_owed(t);

@@ -214,7 +214,7 @@ class StoreCore {
   std::condition_variable wake_;
   unsigned jobs_out_ = 0;                                       // being stepped
   std::vector<std::deque<std::shared_ptr<StoreJob>>> errands_;  // by tier: jobs that may wait for it, for its keeper
-  double next_maintenance_s_ = 0, next_expiry_s_ = 0, next_renewal_s_ = 0;
+  double next_maintenance_s_ = 0, next_expiry_s_ = 0, next_renewal_s_ = 0, wall_seen_s_ = 0;
   std::mutex loads_mutex_;  // taken before the core's; guards loads_
   std::vector<LoadPump*> loads_;
   std::atomic<std::size_t> load_count_ = 0;

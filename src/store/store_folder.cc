@@ -107,6 +107,7 @@ void StoreCore::apply_stored(std::uint32_t tier, const IndexRecord& record, bool
   const auto id = realm ? index.add(record.facts, *realm) : std::nullopt;
   if (!id) return;
   Extent& extent = index.at(*id);
+  extent.accessed_s = std::min(extent.accessed_s, wall_s());  // by a clock that was ahead, perhaps
   if (extent.tiers == 0 && !extent.exact && !options.placement.believes_others) extent.quality = 0;
   if (extent.on(tier)) {
     const bool elsewhere = (extent.tiers & ~(1u << tier)) != 0;
@@ -168,7 +169,7 @@ void StoreCore::apply(std::uint32_t tier, const IndexRecord& record, bool openin
       return set_expiry(extent, record.expires_s);
     case Type::kUsed:
       extent.frequency = record.frequency;
-      extent.accessed_s = std::max(extent.accessed_s, std::min(record.time_s, wall_s()));
+      extent.accessed_s = std::min(std::max(extent.accessed_s, record.time_s), wall_s());
       return;
     case Type::kDamaged:
       if (record.chunk < extent.chunks) index.hide_chunk(*id, record.chunk);

@@ -1,7 +1,6 @@
 // What can be asked of a store beside loading and saving: what is there, by chain, by run or all of it, and what to do
 // with it.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "store/store.h"
@@ -86,7 +85,7 @@ void StoreCore::remove_everywhere(ExtentId id) {
 }
 
 StoreExtent StoreCore::describe(const Extent& extent) {
-  const double now = wall_s(), age = std::max(0.0, now - extent.accessed_s);
+  const double now = wall_s();
   StoreExtent told;
   told.name = extent.name;
   told.run = extent.run;
@@ -102,7 +101,7 @@ StoreExtent StoreCore::describe(const Extent& extent) {
     if (extent.on(t)) told.tiers.push_back(t);
   }
   if (extent.label) told.label = *extent.label;
-  told.frequency = extent.frequency * std::exp2(-age / options.frequency_half_life_s);
+  told.frequency = extent.frequency_at(now, options.frequency_half_life_s);
   told.accessed_s = extent.accessed_s;
   told.expires_s = extent.expires_s;
   told.pinned = extent.pinned(now);

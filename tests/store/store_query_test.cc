@@ -150,6 +150,35 @@ TEST_F(StoreQueryTest, InspectShowsEveryVariantAlongAChain) {
   EXPECT_EQ(code_of(store->verify({1, 1}, 0)), ErrorCode::kNotFound);
 }
 
+TEST_F(StoreQueryTest, WhatWasUsedWhileTheClockWasAheadAges) {
+  VirtualClock clock;
+  double wall = 1e9 + 7200;
+  StoreOptions options = small_options();
+  options.wall_clock = [&wall] { return wall; };
+  options.threads = 0;
+  const auto open_disk = [&] {
+    return Store::open(options, tiers_of(disk_tier(folder_.path() / "disk", clock)), clock).value();
+  };
+  const auto keys = chain_of(1, 8);
+  const auto store = Store::open(options, tiers_of(memory_tier(clock)), clock).value();
+  ASSERT_TRUE(save_all(*store, keys));
+  ASSERT_TRUE(save_all(*open_disk(), keys));
+  for (int use = 0; use < 10; ++use) store->touch(keys);
+  const auto pass = [&](double seconds) {
+    InlineExecutor executor;
+    clock.advance(seconds);
+    wall += seconds;
+    store->work(executor, 0.01);
+  };
+  pass(1);
+  EXPECT_GT(store->inspect(keys).at(0).frequency, 10);
+  wall -= 7200;
+  EXPECT_LE(open_disk()->inspect(keys).at(0).accessed_s, wall) << "after a restart, too";
+  pass(1);
+  pass(3600);
+  EXPECT_LT(store->inspect(keys).at(0).frequency, 1);
+}
+
 TEST_F(StoreQueryTest, ARunIsRemovedByItsName) {
   const auto store = open(tiers_of(memory_tier(clock_)));
   StoreHints hints;
