@@ -24,15 +24,15 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/answer_metric.h"
 #include "cache/cached_tokens.h"
 #include "cache/compressed_run.h"
 #include "cache/cost_model.h"
 #include "cache/kv_events.h"
-#include "cache/metadata_store.h"
 #include "cache/retrieval.h"
 #include "core/clock.h"
 #include "core/executor.h"
+#include "metadata/answer_metric.h"
+#include "metadata/metadata_store.h"
 #include "paging/prefix_tree.h"
 #include "placement/load_or_compute.h"
 #include "placement/placement.h"

@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "cache/planner_choice.h"
-#include "cache/quality_table.h"
 #include "cli/option_types.h"
 #include "core/interrupt.h"
 #include "core/text_file.h"
@@ -13,6 +12,7 @@
 #include "lab/command_simulate.h"
 #include "lab/hardware_option.h"
 #include "lab/trace_options.h"
+#include "metadata/quality_table.h"
 #include "sim/tiered_cache.h"
 
 namespace shale {

@@ -1,6 +1,7 @@
 // The prior of a model: what its answers are worth under every configuration on texts that ship with Shale
 // (prior_texts.h), measured once for a fingerprint and kept in the metadata store as the profiles of these texts. From
-// them, and from contexts that were profiled, quality is expected for contexts that never were (cache/quality_table.h).
+// them, and from contexts that were profiled, quality is expected for contexts that never were
+// (metadata/quality_table.h).
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "cache/context_kind.h"
+#include "metadata/context_kind.h"
 
 namespace shale {
 

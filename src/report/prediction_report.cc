@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "cache/quality_table.h"
+#include "metadata/quality_table.h"
 #include "profile/rank_correlation.h"
 #include "profile/signal_fit.h"
 

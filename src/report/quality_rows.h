@@ -14,7 +14,7 @@ namespace shale {
 
 struct QualityRow {
   std::string model, dataset, context;
-  std::string kind = {};  // of context (cache/context_kind.h); empty where it was not looked at
+  std::string kind = {};  // of context (metadata/context_kind.h); empty where it was not looked at
   std::size_t question = 0;
   bool question_seen = false;  // while the context was compressed
   // What it was measured with and of: the same question under another setting is another measurement, and of another

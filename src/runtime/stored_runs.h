@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/metadata_store.h"
 #include "extents/extent_scan.h"
+#include "metadata/metadata_store.h"
 #include "report/output.h"
 #include "runtime/serving.h"
 

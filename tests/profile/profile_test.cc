@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "cache/sqlite.h"
+#include "metadata/sqlite.h"
 #include "support/byte_tokenizer.h"
 #include "support/engine_bench.h"
 #include "support/model_runner.h"

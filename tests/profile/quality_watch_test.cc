@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "cache/sqlite.h"
+#include "metadata/sqlite.h"
 #include "profile/prior_texts.h"
 #include "profile/quality_watch_fixture.h"
 #include "support/eventually.h"

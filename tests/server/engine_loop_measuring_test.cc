@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "cache/sqlite.h"
 #include "engine/engine_fixture.h"
+#include "metadata/sqlite.h"
 #include "server/engine_loop.h"
 
 namespace shale {

@@ -9,7 +9,6 @@
 #include <map>
 #include <tuple>
 
-#include "cache/context_kind.h"
 #include "cli/command.h"
 #include "cli/option_types.h"
 #include "cli/serving_options.h"
@@ -17,6 +16,7 @@
 #include "core/interrupt.h"
 #include "core/text_file.h"
 #include "core/units.h"
+#include "metadata/context_kind.h"
 #include "profile/metrics/text_metrics.h"
 #include "profile/prior_texts.h"
 #include "profile/sweep.h"

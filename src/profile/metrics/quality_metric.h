@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "cache/answer_metric.h"
+#include "metadata/answer_metric.h"
 #include "model/sentence_encoder.h"
 
 namespace shale {

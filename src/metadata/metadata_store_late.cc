@@ -2,7 +2,7 @@
 // moves to the file when there is one.
 #include <utility>
 
-#include "cache/metadata_store_state.h"
+#include "metadata/metadata_store_state.h"
 
 namespace shale {
 namespace {

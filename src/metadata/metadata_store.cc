@@ -1,10 +1,10 @@
-#include "cache/metadata_store.h"
+#include "metadata/metadata_store.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "cache/metadata_store_state.h"
+#include "metadata/metadata_store_state.h"
 
 namespace shale {
 namespace {

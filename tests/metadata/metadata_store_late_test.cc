@@ -1,8 +1,8 @@
 // A metadata store whose folder is not there yet, does not answer, or goes while it is open.
 #include <gtest/gtest.h>
 
-#include "cache/metadata_store_fixture.h"
-#include "cache/sqlite.h"
+#include "metadata/metadata_store_fixture.h"
+#include "metadata/sqlite.h"
 
 namespace shale {
 namespace {

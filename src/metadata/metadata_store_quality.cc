@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "cache/metadata_store_state.h"
+#include "metadata/metadata_store_state.h"
 
 namespace shale {
 namespace {

@@ -1,4 +1,4 @@
-#include "cache/metadata_store.h"
+#include "metadata/metadata_store.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "cache/metadata_store_fixture.h"
-#include "cache/sqlite.h"
+#include "metadata/metadata_store_fixture.h"
+#include "metadata/sqlite.h"
 
 namespace shale {
 namespace {

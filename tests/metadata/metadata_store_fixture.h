@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "cache/metadata_store.h"
+#include "metadata/metadata_store.h"
 
 namespace shale {
 

@@ -10,10 +10,10 @@
 #include <unordered_set>
 #include <utility>
 
-#include "cache/context_kind.h"
 #include "codec/method.h"
 #include "core/hash.h"
 #include "core/lru_map.h"
+#include "metadata/context_kind.h"
 
 namespace shale {
 

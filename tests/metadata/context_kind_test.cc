@@ -1,4 +1,4 @@
-#include "cache/context_kind.h"
+#include "metadata/context_kind.h"
 
 #include <gtest/gtest.h>
 

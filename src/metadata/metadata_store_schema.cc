@@ -1,4 +1,4 @@
-#include "cache/metadata_store_schema.h"
+#include "metadata/metadata_store_schema.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include "cache/metadata_store.h"
 #include "io/file_calls.h"
+#include "metadata/metadata_store.h"
 
 namespace shale {
 namespace {

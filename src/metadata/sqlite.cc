@@ -1,4 +1,4 @@
-#include "cache/sqlite.h"
+#include "metadata/sqlite.h"
 
 #include <fcntl.h>
 #include <sqlite3.h>

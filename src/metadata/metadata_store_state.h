@@ -4,9 +4,9 @@
 #include <mutex>
 #include <utility>
 
-#include "cache/metadata_store.h"
-#include "cache/metadata_store_schema.h"
 #include "io/file_calls.h"
+#include "metadata/metadata_store.h"
+#include "metadata/metadata_store_schema.h"
 
 namespace shale {
 

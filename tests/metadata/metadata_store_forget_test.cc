@@ -1,7 +1,7 @@
 // What a metadata store loses by itself, so that it stays as large as what is used.
 #include <gtest/gtest.h>
 
-#include "cache/metadata_store_fixture.h"
+#include "metadata/metadata_store_fixture.h"
 
 namespace shale {
 namespace {

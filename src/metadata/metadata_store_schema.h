@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "cache/sqlite.h"
+#include "metadata/sqlite.h"
 
 namespace shale {
 

@@ -1,4 +1,4 @@
-#include "cache/quality_table.h"
+#include "metadata/quality_table.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "cache/metadata_store_fixture.h"
-#include "cache/sqlite.h"
+#include "metadata/metadata_store_fixture.h"
+#include "metadata/sqlite.h"
 
 namespace shale {
 namespace {

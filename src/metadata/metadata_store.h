@@ -12,12 +12,12 @@
 #include <string_view>
 #include <vector>
 
-#include "cache/answer_metric.h"
-#include "cache/quality_table.h"
 #include "codec/method.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/hash.h"
+#include "metadata/answer_metric.h"
+#include "metadata/quality_table.h"
 
 namespace shale {
 
