@@ -40,6 +40,10 @@ Status TlsCertificate::read() {
   if (error) return fail(ErrorCode::kInvalidArgument, "TLS certificate {}: {}", certificate_, error.message());
   context->use_private_key_file(key_, asio::ssl::context::pem, error);
   if (error) return fail(ErrorCode::kInvalidArgument, "TLS key {}: {}", key_, error.message());
+  // The calls above compare keys of one type alone.
+  if (SSL_CTX_check_private_key(context->native_handle()) != 1) {
+    return fail(ErrorCode::kInvalidArgument, "TLS key {}: it is not that of certificate {}", key_, certificate_);
+  }
   context_ = std::move(context);
   return {};
 }

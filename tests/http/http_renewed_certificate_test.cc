@@ -34,6 +34,16 @@ long serial_at(std::uint16_t port) {
   return ASN1_INTEGER_get(X509_get0_serialNumber(SSL_get0_peer_certificate(ssl)));
 }
 
+TEST(RenewedCertificate, IsNotUsedBesideAKeyOfAnotherType) {
+  const TemporaryFolder folder;
+  const auto certificate = folder.path() / "cert.pem", key = folder.path() / "key.pem", other = folder.path() / "other";
+  testing::write_self_signed(certificate, key);
+  testing::write_self_signed(folder.path() / "next", other, 2, true);
+  const auto server = HttpServer::listen({.port = 0, .tls_certificate = certificate, .tls_key = other});
+  ASSERT_FALSE(server);
+  EXPECT_THAT(server.error().message, HasSubstr("is not that of certificate"));
+}
+
 TEST(RenewedCertificate, IsUsedAsSoonAsItIsWhole) {
   const TemporaryFolder folder;
   const auto certificate = folder.path() / "cert.pem", key = folder.path() / "key.pem", next = folder.path() / "next";

@@ -12,8 +12,9 @@
 namespace shale::testing {
 
 inline void write_self_signed(const std::filesystem::path& certificate, const std::filesystem::path& key,
-                              long serial = 1) {
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pair(EVP_EC_gen("P-256"), EVP_PKEY_free);
+                              long serial = 1, bool rsa = false) {
+  EVP_PKEY* const made = rsa ? EVP_RSA_gen(2048) : EVP_EC_gen("P-256");
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> pair(made, EVP_PKEY_free);
   const std::unique_ptr<X509, decltype(&X509_free)> signed_(X509_new(), X509_free);
   X509_set_version(signed_.get(), X509_VERSION_3);
   ASN1_INTEGER_set(X509_get_serialNumber(signed_.get()), serial);
