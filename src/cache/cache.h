@@ -209,8 +209,9 @@ class Cache {
                      const Backlog& backlog = {});
   // Whether `retrieve` would load the beginning of it now, and computing would wait for that. Counts as no use.
   bool would_load(std::span<const std::int32_t> tokens, const RequestPolicy& policy, const Backlog& backlog);
-  // Which of these loads and meetings, all still to end, brings what `retrieve` would load, or more of it, and no later
-  // than loading and computing would: what came is found once it is inserted. Counts as no use.
+  // Which of these loads and meetings, all still to end, brings what `retrieve` would load, or more of it: by reading
+  // the same bytes, or no later than loading and computing would. What came is found once it is inserted. Counts as no
+  // use.
   SharedLoad shared_load(std::span<const Retrieval* const> loads, std::span<const std::int32_t> tokens,
                          const RequestPolicy& policy, const Backlog& backlog);
   // Takes what others left in the pool of the request's prompt meanwhile, where that is at least a block more: the

@@ -98,6 +98,8 @@ double BatchBuilder::prompt_slowdown(std::uint32_t decoding, std::uint32_t depth
 }
 
 double BatchBuilder::took(std::span<const BatchPart> parts, double seconds) {
+  // With a row of logits for every token it took longer than others will.
+  if (std::ranges::any_of(parts, [](const BatchPart& part) { return part.chunk.rates; })) return 0;
   StepWork work;
   for (const BatchPart& part : parts) {
     if (part.prefills()) {

@@ -85,10 +85,11 @@ Status Engine::State::check_prompt(const RequestState& run) const {
   if (run.request.max_tokens == 0 && !run.request.prompt_only) {
     return fail(ErrorCode::kInvalidArgument, "max_tokens is 0: ask for at least one token");
   }
-  if (run.prompt.size() >= info.context_max) {
+  const std::size_t longest = run.request.prompt_only ? info.context_max : info.context_max - 1;
+  if (run.prompt.size() > longest) {
     return fail(ErrorCode::kInvalidArgument,
                 "this model's maximum context length is {} tokens and the prompt has {}: shorten it by at least {}",
-                info.context_max, run.prompt.size(), run.prompt.size() - info.context_max + 1);
+                info.context_max, run.prompt.size(), run.prompt.size() - longest);
   }
   for (const std::vector<Token>* tokens : {&run.prompt, &run.request.stop_tokens}) {
     for (const Token token : *tokens) {

@@ -174,6 +174,7 @@ class Engine {
   bool run_once();
   // Runs until this request is done.
   Response run(Request request);
+  // Also from the request's own callbacks: it ends there.
   void cancel(RequestId id);
   // Responses of finished requests, each returned once.
   std::vector<Response> finished();

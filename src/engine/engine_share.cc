@@ -1,5 +1,5 @@
-// Requests that begin alike and come together: one loads what they have in common, the others wait for that, hold
-// nothing meanwhile, and share its blocks.
+// Requests that begin alike and come together: one loads what they have in common, the others wait for that, hold no
+// blocks meanwhile, and share its own.
 #include <algorithm>
 #include <utility>
 

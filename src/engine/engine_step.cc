@@ -148,7 +148,7 @@ bool Engine::State::step_ahead_of_loading() {
     return true;
   }
   if (logits && !*logits) return false;
-  if (was_loading) loaded(run);
+  if (was_loading && logits) loaded(run);
   ++stats.steps;
   stepped_s = clock.now_s();
   const BatchPart part = *std::exchange(parked, std::nullopt);
@@ -174,7 +174,7 @@ void Engine::State::finish_step(std::span<const BatchPart> parts, std::span<cons
     const bool was_prompt = part.length < run.prompt.size();
     if (was_prompt) {
       const auto tokens = static_cast<std::uint32_t>(part.chunk.tokens.size());
-      if (parts.size() == 1 && seconds > 0 && !part.chunk.rates) cache.note_prefill(tokens, part.length, seconds);
+      if (parts.size() == 1 && seconds > 0) cache.note_prefill(tokens, part.length, seconds);
       computed(run, tokens, token_s * tokens);
     }
     stats.decode_tokens += !was_prompt && part.chunk.draws;
@@ -244,6 +244,7 @@ void Engine::State::draw(RequestState& run, std::span<const float> logits) {
   const double now_s = clock.now_s();
   const bool first = run.drawn.empty();
   if (first && run.request.on_prompt) run.request.on_prompt(std::exchange(run.prompt_logprobs, {}));
+  if (run.over) return;  // its callback cancelled it
   if (run.request.prompt_only) {
     prompt_computed(run);
     return finish(run, StopReason::kLength);
@@ -258,13 +259,14 @@ void Engine::State::draw(RequestState& run, std::span<const float> logits) {
     const std::optional<std::uint32_t> top = run.request.logprobs;
     run.request.on_token({token, top ? std::optional(logprobs_of(logits, token, *top)) : std::nullopt});
   }
+  if (run.over) return;
 
   std::optional<StopReason> stop = ends_with(run, token);
   if (stop && !(stop == StopReason::kStopToken && run.request.include_stop)) {
     run.response.end_token = token;
   } else {
     const auto beyond = say(run, token);
-    if (run.over) return;  // its callback cancelled it
+    if (run.over) return;
     if (!stop || beyond == StopReason::kStopString) stop = beyond;
   }
   if (first) prompt_computed(run);

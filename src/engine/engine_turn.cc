@@ -63,7 +63,7 @@ bool Engine::State::admit() {
   return admitted;
 }
 
-// Whether there is room for it and for its load, or it would load nothing, or nothing by itself. A preempted run's
+// Whether there is room for it, and for its load unless it would load nothing, or nothing by itself. A preempted run's
 // bytes come before it begins.
 bool Engine::State::may_begin(RequestState& run, std::uint32_t margin) {
   const auto& running = scheduler.running();
@@ -212,6 +212,7 @@ void Engine::State::retry(RequestState& run) {
     storing.loaded(run);
   }
   charge_less(run, before);
+  run.resumed = false;  // from here on it is charged as any other
 }
 
 // A prompt was computed to its end: others that begin alike, and of which nothing is computed yet, share it.
@@ -359,7 +360,8 @@ void Engine::State::pause() {
 bool Engine::run_once() {
   State& s = *state_;
   s.scheduler.reap();
-  bool worked = s.admit();
+  bool worked = s.share_loads();  // before others get the room of those whose loader is gone
+  worked = s.admit() || worked;
   worked = s.hear() || worked;
   worked = s.load() || worked;
   worked = s.share_loads() || worked;

@@ -1,8 +1,8 @@
 // One request, from the queue to its last token.
 //
-//   waiting ──> loading ──> prefill ──> decode ──> over      (loading: shared tiers are asked, bytes are on their way,
-//                  ^  \________________/   |
-//                  |        preempted <────┘        others have its blocks        its own or another's that it shares)
+//   waiting ──> loading ──> prefill ──> decode ──> over      (loading: shared tiers are asked, bytes are on their way
+//                  ^  \________________/   |                  for it, or for another that it shares them with)
+//                  |        preempted <────┘        others have its blocks
 //
 // A request waits or is preempted if that list of engine/request_scheduler.h holds it; its other states follow from its
 // fields.
@@ -45,9 +45,10 @@ class RequestState {
 
   // Whether bytes that it asked a tier for are still to come.
   bool bytes_missing() const { return !retrieval.loaded(); }
-  // Whether it still asks for or loads what is cached of its prompt, or what is to be compressed of it is not yet.
+  // Whether it still asks for, waits for or loads what is cached of its prompt, or what is to be compressed of it is
+  // not yet.
   bool fetching() const { return !looks_up() || compress_once_loaded || repetition || compression || bytes_missing(); }
-  // Whether it waits for another's load, and holds nothing meanwhile.
+  // Whether it waits for another's load, and holds no blocks meanwhile.
   bool awaiting() const { return awaits.load != 0; }
   // Whether nothing keeps it from looking up its prefix.
   bool looks_up() const { return !asking && !awaiting(); }
@@ -79,7 +80,7 @@ class RequestState {
   Sequence sequence;
   bool asking = false;         // shared tiers for its prefix, before anything is retrieved
   SharedLoad awaits;           // likewise another's load, before its own would begin
-  double look_again_at_s = 0;  // while it waits for the loads of others: whether it would load, too
+  double look_again_at_s = 0;  // while it has no room yet: whether it would load, or share a load
   Retrieval retrieval;
   std::optional<std::size_t> compress_once_loaded;  // the span, where its exact pages are being loaded
   std::unique_ptr<SpanRepetition> repetition;       // of a span, for the method that the request names

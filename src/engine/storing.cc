@@ -78,9 +78,9 @@ std::vector<PoolBlockId> Storing::blocks_repeated() const {
   return blocks;
 }
 
-void Storing::insert_prefix(RequestState& run, std::span<const Token> tokens) {
+void Storing::insert_prefix(RequestState& run, std::span<const Token> tokens, std::string_view salt) {
   if (run.request.insert_prefix && !has_hidden_tokens(run))
-    cache_.insert_prefix(tokens, run.sequence, run.reproducible, run.request.policy.salt);
+    cache_.insert_prefix(tokens, run.sequence, run.reproducible, salt);
 }
 
 Capture* Storing::capture_for(RequestState& run) const {
@@ -128,7 +128,7 @@ Status Storing::compress(RequestState& run, std::size_t span) {
   }
   part.method = run.request.policy.method;
   part.keep = run.request.policy.keep;
-  insert_prefix(run, std::span(run.prompt).first(run.sequence.length()));
+  insert_prefix(run, std::span(run.prompt).first(run.sequence.length()), run.request.policy.salt);
   if (!computed || !lacks(part, needs)) return begin_compression(run, std::move(part));
   SHALE_ASSIGN(run.repetition, repeat(run.sequence, std::move(part)));
   return {};
@@ -155,13 +155,12 @@ void Storing::compressed(RequestState& run) {
 void Storing::loaded(RequestState& run) {
   const std::uint32_t tokens = run.retrieval.tokens_loaded();
   if (tokens == 0 || run.sequence.lossy() || run.budget || run.request.policy.named()) return;
-  if (!run.request.insert_prefix || has_hidden_tokens(run)) return;
-  cache_.insert_prefix(std::span(run.prompt).first(tokens), run.sequence, run.reproducible, run.retrieval.salt());
+  insert_prefix(run, std::span(run.prompt).first(tokens), run.retrieval.salt());
 }
 
 void Storing::prompt_done(RequestState& run) {
   if (run.sequence.lossy()) return;
-  insert_prefix(run, run.prompt);
+  insert_prefix(run, run.prompt, run.request.policy.salt);
   for (std::size_t span = 0; span < run.request.spans.size(); ++span) {
     const bool computed_here = run.computed_from < run.span_end[span];
     if (run.request.spans[span].store && computed_here) store(run, new_run(run, span));
@@ -175,7 +174,7 @@ void Storing::answer_done(RequestState& run) {
   std::vector<Token> tokens = run.prompt;
   tokens.insert(tokens.end(), run.drawn.begin(), run.drawn.end());
   tokens.resize(run.sequence.length());
-  insert_prefix(run, tokens);
+  insert_prefix(run, tokens, run.request.policy.salt);
   if (!run.request.store_answer || run.drawn.empty()) return;
   // The last span, grown by the answer.
   NewRun turn = new_run(run, run.request.spans.size() - 1);

@@ -55,7 +55,7 @@ class Storing {
   NewRun new_run(RequestState& run, std::size_t span) const;
   Result<std::unique_ptr<SpanRepetition>> repeat(const Sequence& exact, NewRun part) const;
   void store(RequestState& run, NewRun part);
-  void insert_prefix(RequestState& run, std::span<const Token> tokens);
+  void insert_prefix(RequestState& run, std::span<const Token> tokens, std::string_view salt);
   bool has_hidden_tokens(const RequestState& run) const;
   bool lacks(const NewRun& part, const ScorerNeeds& needs) const;
   Status begin_compression(RequestState& run, NewRun part) const;

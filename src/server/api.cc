@@ -240,7 +240,9 @@ ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body, i
   if (!spans) return std::unexpected(std::move(spans).error());
   request->request.spans = std::move(*spans);
   const std::uint32_t tokens = request->prompt_length();
-  if (tokens >= model_.context_max) return std::unexpected(too_long(*request, fmt::format("{} tokens", tokens)));
+  if (tokens >= model_.context_max + request->request.prompt_only) {
+    return std::unexpected(too_long(*request, fmt::format("{} tokens", tokens)));
+  }
   if (request->request.policy.named() && !request->request.spans.front().store) {
     return std::unexpected(ApiError{
         .message = "a method is applied to what comes before the question, and there is nothing: give a chat a system "
@@ -254,7 +256,7 @@ std::optional<ApiError> Api::check_prompt(const AnswerRequest& request) const {
   std::vector<std::string_view> texts = {request.context, request.prompt};
   for (const ChatMessage& message : request.messages) texts.push_back(message.content);
   const bool special = request.endpoint == Endpoint::kCompletions;
-  const auto excess = excess_of(texts, special, model_.context_max, tokenizer_);
+  const auto excess = excess_of(texts, special, model_.context_max + request.request.prompt_only, tokenizer_);
   return excess ? std::optional(too_long(request, *excess)) : std::nullopt;
 }
 

@@ -62,6 +62,35 @@ class PromptLogprobsTest : public EngineTest {
   }
 };
 
+// Where nothing is drawn, no place is left for it.
+TEST_F(PromptLogprobsTest, APromptMayFillTheContext) {
+  const std::uint32_t longest = model_->info().context_max;
+  Request request = generate(1, longest, 0);
+  request.prompt_only = true;
+  const Told told = run(request);
+  ASSERT_EQ(told.prompt.size(), longest);
+  EXPECT_TRUE(told.prompt.back());
+  request.prompt_only = false;
+  request.max_tokens = 1;
+  EXPECT_TRUE(engine_->run(request).error);
+}
+
+TEST_F(PromptLogprobsTest, WhoCancelsOnHearingThemIsToldNoMore) {
+  for (const bool prompt_only : {true, false}) {
+    Request request = generate(1, 50, prompt_only ? 0 : 8);
+    request.prompt_only = prompt_only;
+    request.prompt_logprobs = 1;
+    RequestId id = 0;
+    request.on_prompt = [&](const PromptLogprobs&) { engine_->cancel(id); };
+    request.on_token = [](const DrawnToken&) { ADD_FAILURE() << "it was cancelled"; };
+    id = engine_->submit(request).value();
+    while (engine_->run_once()) continue;
+    const auto finished = engine_->finished();
+    ASSERT_EQ(finished.size(), 1u);
+    EXPECT_EQ(finished[0].stop, StopReason::kCancelled);
+  }
+}
+
 // Also where a chunk ends: its last token rates the first of the next.
 TEST_F(PromptLogprobsTest, AreThoseOfDrawingTokenByToken) {
   const Request request = ask(1, 390, 1);  // the span ends within a block, which belongs to what follows
