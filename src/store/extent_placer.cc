@@ -255,7 +255,7 @@ Variant ExtentPlacer::place_new(ExtentId id, bool may_become) {
   for (std::uint32_t t = 0; t < core_.tier_count() && itself.tier == kDropped; ++t) {
     if (core_.tiers[t].tier().read_only()) continue;
     const bool room = has_room(t, extent.bytes);
-    if (!room) remove_spares(t);
+    if (!room && !core_.tiers[t].tier().silent()) remove_spares(t);
     if (room && lay) itself.tier = t;
   }
   if (group.wanted || (itself.tier != kDropped && !may_become)) return itself;

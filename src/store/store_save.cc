@@ -106,8 +106,8 @@ bool SaveJob::place(Writing& writing, std::unique_lock<std::mutex>& lock) {
   // A form that was asked for lies beside what has the blocks' place, until room is short: nothing is demoted for it,
   // but what is on its way from there may leave room.
   const std::uint32_t last = core_.tier_count() - 1;
-  const bool leaving = !core_.tiers[last].removing.empty() || core_.tiers[last].changes > 0;
-  const bool fits = leaving || core_.has_room(last, writing.facts.bytes);
+  const bool leaves = !core_.tiers[last].removing.empty() || core_.tiers[last].changes > 0;
+  const bool fits = (leaves && !core_.tiers[last].tier().silent()) || core_.has_room(last, writing.facts.bytes);
   if (writing.tier == kDropped && !writing.facts.exact && fits) writing.tier = last;
   if (writing.tier != kDropped) return false;
   return refuse(writing, lock, no_room(writing, "that are worth so little"));
@@ -152,7 +152,7 @@ bool SaveJob::begin(Writing& writing) {
       return true;
     }
     const TierState& tier = core_.tiers[writing.tier];
-    if (tier.tier().read_only() || writing.facts.bytes > tier.capacity_bytes()) continue;
+    if (tier.tier().read_only() || tier.tier().silent() || writing.facts.bytes > tier.capacity_bytes()) continue;
     if (tier.writing.contains(writing.facts.name) && patient()) return false;  // what it left there goes first
     const bool room = core_.has_room(writing.tier, writing.facts.bytes);
     if (room && core_.begin_write(writing.tier, {writing.facts.name, writing.blobs->tag}, writing.facts.bytes)) break;

@@ -224,14 +224,15 @@ std::uint64_t Tier::blob_bytes(const BlobId& id) const {
   return blob_bytes_impl(id);
 }
 
-// For how long a call has been in flight beyond what it may take; 0 where none has.
-double Tier::silent_s() const {
+// For how long something has been in flight beyond what it may take; 0 where nothing has. Calls count for what is told
+// to people alone: one that looks through all that is there may take long where nothing is wrong.
+double Tier::silent_s(bool of_calls) const {
   const double now_s = clock_.now_s();
   const auto beyond = [&](double start_s, double expected_s) {
     const double seconds = now_s - start_s;
     return seconds > std::max(kSilentAfterS, kSilentFactor * expected_s) ? seconds : 0;
   };
-  double silent_s = calls_.empty() ? 0 : beyond(*calls_.begin(), 0);
+  double silent_s = of_calls && !calls_.empty() ? beyond(*calls_.begin(), 0) : 0;
   for (const Direction* direction : {&reads_, &writes_}) {
     if (direction->in_flight.empty()) continue;
     const SpeedFit::Line fit = direction->fit.fit(now_s);
@@ -243,12 +244,12 @@ double Tier::silent_s() const {
 
 bool Tier::silent() const {
   const std::lock_guard lock(mutex_);
-  return silent_s() > 0;
+  return silent_s(false) > 0;
 }
 
 std::optional<Error> Tier::trouble() const {
   const std::lock_guard lock(mutex_);
-  if (const double seconds = silent_s(); seconds > 0) {
+  if (const double seconds = silent_s(true); seconds > 0) {
     return Error{ErrorCode::kIo, fmt::format("has not answered for {:.0f} s", seconds)};
   }
   return write_trouble_ ? write_trouble_ : read_trouble_;

@@ -191,7 +191,7 @@ class Tier {
   // reading, last failed for the device's own reasons (kIo, kFull), if it has not worked since: a read that finds
   // nothing has, a write that finds its blob there has written nothing.
   virtual std::optional<Error> trouble() const;
-  // Whether a call has been in flight for as long as that.
+  // Whether a read or a write has been in flight for as long as that.
   virtual bool silent() const;
   // The breaker of a tier behind a network.
   virtual std::optional<BreakerState> breaker() const { return std::nullopt; }
@@ -252,7 +252,7 @@ class Tier {
     std::uint64_t bytes_in_flight = 0;
   };
   bool reserve(std::uint64_t bytes);
-  double silent_s() const;
+  double silent_s(bool of_calls) const;
   std::uint64_t used_bytes_locked() const;
   Status measure_reads_and_writes(Hash128 object, std::uint32_t blobs, std::uint64_t bytes);
 
