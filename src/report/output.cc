@@ -1,6 +1,7 @@
 #include "report/output.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +32,11 @@ void print_error(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {
+      pollfd reader{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+      poll(&reader, 1, -1);
+      continue;
+    }
     if (written <= 0) return;
     text.remove_prefix(static_cast<std::size_t>(written));
   }

@@ -300,7 +300,7 @@ void add_bench_placement(Command parent, Action& chosen) {
   options->bench.zipf = 0;
   add_serve_bench_options(command, options->bench, {kDecided.begin(), kDecided.end()});
   command.remove_option("--arrivals");  // its lengths would cut contexts and answers that are rated whole
-  command.option("--max-tokens").description("Tokens of every answer").capture_default_str();
+  command.option("--max-tokens").description("Tokens of every answer");
   command.option("--rate").description(
       "Requests a second, or as 0.5x a multiple of those that can be computed with nothing reused");
   command.add_option("--policy", options->policies, "Policies, as --planner of `shale bench serve`")

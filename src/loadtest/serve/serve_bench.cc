@@ -43,7 +43,7 @@ void add_passed_on(Command command, ServeBenchOptions& options, const std::vecto
   add_serve_options(command, options.serve);
   options.max_tokens = command.option("--max-tokens")
                            .description("Tokens of every answer; with --arrivals FILE, where given, at most")
-                           .capture_default_str();
+                           .default_str(std::to_string(*options.serve.server.api.max_tokens));
   for (const char* name : kOwn) command.remove_option(name);
   for (const char* name : own) command.remove_option(name);
   for (const Option& option : command.options()) {
