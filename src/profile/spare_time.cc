@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/stopwatch.h"
+
 namespace shale {
 namespace {
 
@@ -18,11 +20,12 @@ SpareTime::~SpareTime() { engine_.charge_guest(clock_.now_s() - since_s_); }
 bool SpareTime::alone() const { return engine_.running() + engine_.waiting() + engine_.preempted() == 0; }
 
 bool SpareTime::let_others() {
-  const RealClock clock;
-  const double begun_s = clock.now_s();
   const bool had = guest_.done || guest_.given_up;
-  ended_ = ended_ || !others_() || engine_.needs_guests_pages();
-  others_s_ += clock.now_s() - begun_s;
+  {
+    const RealClock clock;
+    const Stopwatch others(clock, others_s_);
+    ended_ = ended_ || !others_() || engine_.needs_guests_pages();
+  }
   if ((guest_.done || guest_.given_up) && !had) others_s_ -= guest_.seconds;
   return !ended_;
 }
@@ -32,10 +35,8 @@ bool SpareTime::let_others() {
 bool SpareTime::stores_first(double waited_since_s) {
   if (!alone() || clock_.now_s() - waited_since_s >= kStoringS) return false;
   const RealClock clock;
-  const double begun_s = clock.now_s();
-  const bool worked = engine_.cache().work(engine_.model().executor());
-  others_s_ += clock.now_s() - begun_s;
-  return worked;
+  const Stopwatch others(clock, others_s_);
+  return engine_.cache().work(engine_.model().executor());
 }
 
 bool SpareTime::wait_for_turn(std::uint32_t depth) {
