@@ -79,34 +79,41 @@ TEST_F(ServeSlowTest, EndsAtOnceWhenToldAgain) {
   expect_sound(answer);
 }
 
-TEST_F(ServeTest, GoesOnWhereNobodyReadsItsLogAnyMore) {
-  const auto log = home_.path() / "stderr";
-  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
-  const int reader = open(log.c_str(), O_RDONLY | O_NONBLOCK);
-  const auto line = serve({"--log", "json"});
-  ASSERT_FALSE(line.is_null());
-  close(reader);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(chat(port_of(line))["choices"].size(), 1u);
-  std::filesystem::remove(log);
-  file("stderr", "");
-  EXPECT_EQ(end(SIGTERM).status, 0);
+// Whose log goes into a pipe, which this test opens for its reader.
+class ServePipedTest : public ServeTest {
+ protected:
+  void serve_piped(const char* form) {
+    ASSERT_EQ(mkfifo(log_.c_str(), 0600), 0);
+    reader_ = open(log_.c_str(), O_RDONLY | O_NONBLOCK);
+    line_ = serve({"--log", form});
+    ASSERT_FALSE(line_.is_null());
+  }
+  void answer_and_end() {
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(chat(port_of(line_))["choices"].size(), 1u);
+    std::filesystem::remove(log_);
+    file("stderr", "");
+    EXPECT_EQ(end(SIGTERM).status, 0);
+  }
+
+  const std::filesystem::path log_ = home_.path() / "stderr";
+  int reader_ = -1;
+  nlohmann::json line_;
+};
+
+TEST_F(ServePipedTest, GoesOnWhereNobodyReadsItsLogAnyMore) {
+  ASSERT_NO_FATAL_FAILURE(serve_piped("json"));
+  close(reader_);
+  answer_and_end();
 }
 
 // As when a pager or a terminal stands still.
-TEST_F(ServeTest, AnswersStoresAndEndsWhereItsLogIsFullAndNobodyReadsIt) {
-  const auto log = home_.path() / "stderr";
-  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
-  const int reader = open(log.c_str(), O_RDONLY | O_NONBLOCK);
-  const auto line = serve({"--log", "text"});
-  ASSERT_FALSE(line.is_null());
-  const int filler = open(log.c_str(), O_WRONLY | O_NONBLOCK);
+TEST_F(ServePipedTest, AnswersStoresAndEndsWhereItsLogIsFullAndNobodyReadsIt) {
+  ASSERT_NO_FATAL_FAILURE(serve_piped("text"));
+  const int filler = open(log_.c_str(), O_WRONLY | O_NONBLOCK);
   while (write(filler, "x", 1) == 1) continue;
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(chat(port_of(line))["choices"].size(), 1u);
-  std::filesystem::remove(log);
-  file("stderr", "");
-  EXPECT_EQ(end(SIGTERM).status, 0);
+  answer_and_end();
   close(filler);
-  close(reader);
+  close(reader_);
   EXPECT_GT(chat(port_of(serve()))["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
   EXPECT_EQ(end(SIGTERM).status, 0);
 }
