@@ -85,6 +85,21 @@ std::optional<double> Cache::State::quality(const Hash128& run, const Method& me
   return known && *known >= options.quality_floor ? known : std::nullopt;
 }
 
+// What was computed behind lossy KV is worth what was expected of that then, whatever lies before it now.
+std::optional<double> Cache::State::expected(const SourceUsed& source) const {
+  const auto form = source.method.is_full() ? 1 : expected(source.run, source.method, source.keep);
+  if (!source.behind_lossy || !form) return form;
+  const auto inherited = metadata_store ? metadata_store->inherited(source.run) : std::nullopt;
+  return inherited ? std::optional(std::min(*form, *inherited)) : std::nullopt;
+}
+
+std::optional<double> Cache::State::quality(const SourceUsed& source) const {
+  const auto form = source.method.is_full() ? 1 : quality(source.run, source.method, source.keep);
+  if (!source.behind_lossy || !form || planner.method) return form;
+  const auto known = expected(source);
+  return known && *known >= options.quality_floor ? known : std::nullopt;
+}
+
 Status Cache::State::open_store(std::vector<StoreTier> with) {
   for (const StoreTier& tier : with) {
     const auto same = [&](const Tier* other) { return other->name() == tier.tier->name(); };
@@ -213,6 +228,9 @@ Status Cache::State::record_used(const Hash128& run, const Used& here) {
     }
   }
   SHALE_TRY(metadata_store->record_prefix(record, options.frequency_half_life_s));
+  if (const auto inherited = metadata_store->inherited(run)) {
+    SHALE_TRY(metadata_store->record_inherited(run, *inherited));
+  }
   const auto kind = metadata_store->kind(run);
   return kind ? metadata_store->record_kind(run, *kind) : Status();
 }
@@ -259,11 +277,18 @@ std::vector<BlockKey> Cache::State::keys_of(std::span<const std::int32_t> tokens
   return block_keys("", tokens, block_tokens(), salt.empty() ? KeyExtras() : KeyExtras{std::string(salt)});
 }
 
-std::vector<BlockKey> Cache::State::names_of(std::vector<BlockKey> keys, std::uint32_t reproducible) const {
+std::vector<BlockKey> Cache::State::names_of(std::vector<BlockKey> keys, std::uint32_t reproducible,
+                                             std::uint32_t lossy_from) const {
   const static Hash128 kQuick = Hasher().add("not reproducible").finish();
-  const std::size_t first = std::min<std::size_t>(reproducible / block_tokens(), keys.size());
-  std::ranges::copy(lineage_keys(std::span(keys).subspan(first), kQuick),
-                    keys.begin() + static_cast<std::ptrdiff_t>(first));
+  const static Hash128 kBehindLossy = Hasher().add("behind lossy").finish();
+  const std::size_t behind = std::min<std::size_t>(lossy_from / block_tokens(), keys.size());
+  const std::size_t quick = std::min<std::size_t>(reproducible / block_tokens(), behind);
+  const auto rename = [&](std::size_t begin, std::size_t end, const Hash128& lineage) {
+    const auto these = std::span(keys).subspan(begin, end - begin);
+    std::ranges::copy(lineage_keys(these, lineage), these.begin());
+  };
+  rename(quick, behind, kQuick);
+  rename(behind, keys.size(), kBehindLossy);
   return keys;
 }
 

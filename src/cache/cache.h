@@ -145,6 +145,11 @@ struct NewRun {
   // So many of the chain's first tokens are reproducible (model/model.h). Blocks with any other have names of their
   // own.
   std::uint32_t reproducible = kAllTokens;
+  // Tokens from this position on were computed behind lossy KV. What is stored begins there at the earliest, under
+  // names of its own, for requests that accept as much; answers over that KV are expected to be worth `inherited`, and
+  // where nobody knows what, nothing is stored.
+  std::uint32_t lossy_from = kAllTokens;
+  std::optional<double> inherited = {};
   // What scorers may read beside pages, of the run's whole blocks: from the beginning of the block that `first` is in
   // to the end of the last whole one. May be empty.
   AttentionStatistics statistics = {};
@@ -259,8 +264,8 @@ class Cache {
   // has them, and what is not encoded by then is given up. What is merely looked at is not among them.
   std::uint32_t blocks_waiting_to_be_encoded() const;
 
-  // Stores the whole blocks of the run that are not at rest yet, of an exact `sequence` that holds its chain; their
-  // pages stay in the pool until they are encoded. Returns its name.
+  // Stores the whole blocks of the run that are not at rest yet, of a `sequence` that holds its chain, exact but for
+  // what `run.lossy_from` says; their pages stay in the pool until they are encoded. Returns its name.
   Hash128 store(NewRun run, const Sequence& sequence);
 
   // The needs of all scorers of candidate methods that the planner may choose, and of one method's: none without a

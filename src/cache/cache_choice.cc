@@ -29,7 +29,7 @@ constexpr double kMeetingGain = 0.8;
 }  // namespace
 
 // A hit that ends inside a run takes exact blocks of it: over a lossy beginning, all that is computed next would be
-// lossy too, and be kept from being stored. What lies before a lossy run that ends in the prompt may be another run's,
+// lossy too, for all who come after it. What lies before a lossy run that ends in the prompt may be another run's,
 // which begins alike. `keys`: of the blocks that lie under `names`.
 StoreLookup Cache::State::look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
                                   std::string_view tenant, bool counts) {
@@ -83,6 +83,73 @@ double Cache::State::brought_s(const StoreLookup& found, std::uint32_t tokens) c
   return std::numeric_limits<double>::infinity();
 }
 
+// Behind what a prompt's computing left, what answers left.
+void Cache::State::look_up_answers(std::span<const BlockKey> keys, const RequestPolicy& policy, StoreNeeds needs,
+                                   Choice& choice, StoreLookup& found) {
+  if (!options.quick_answers || policy.exact || found.blocks == keys.size()) return;
+  const std::uint32_t from = found.blocks * block_tokens();
+  std::vector<BlockKey> names = names_of({keys.begin(), keys.end()}, from);
+  StoreLookup further = look_up(keys, names, needs, tenant_of(policy.salt), policy.counts);
+  if (further.blocks <= found.blocks) return;
+  choice.reproducible_at_rest = from;
+  choice.names = std::move(names);
+  choice.needs = needs;
+  found = std::move(further);
+}
+
+// Behind lossy forms, what was computed behind such, as far as it is good enough.
+void Cache::State::look_up_behind_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy, StoreNeeds needs,
+                                        Choice& choice, StoreLookup& found) {
+  const bool lossy_there = std::ranges::any_of(found.spans, [](const auto& span) { return !span.exact; });
+  if (!lossy_there || policy.named() || found.blocks == keys.size()) return;
+  const std::uint32_t from = found.blocks;
+  std::vector<BlockKey> names =
+      names_of({keys.begin(), keys.end()}, choice.reproducible_at_rest, from * block_tokens());
+  StoreLookup further = look_up(keys, names, needs, tenant_of(policy.salt), false);
+  for (auto span = further.spans.begin(); span != further.spans.end(); ++span) {
+    if (end_of(*span) <= from) continue;
+    SourceUsed source;
+    source.method = span->method;
+    source.keep = span->keep;
+    source.run = span->run;
+    source.behind_lossy = true;
+    const auto worth = quality(source);
+    if (!worth || *worth < policy.quality_min) {
+      further.blocks = span->first_block;
+      further.spans.erase(span, further.spans.end());
+      break;
+    }
+    span->exact = false;
+    span->quality = *worth;
+  }
+  if (further.blocks <= from) return;
+  further.exact_blocks = std::min(further.exact_blocks, from);
+  choice.lossy_from = from * block_tokens();
+  choice.names = std::move(names);
+  choice.needs = needs;
+  found = std::move(further);
+}
+
+// Lossy pages of the pool, where nothing better comes in less time than their loss is worth.
+void Cache::State::choose_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy, const Backlog& backlog,
+                                const StoreLookup& found, Choice& choice) {
+  const LossyPrefixes::Found pooled_lossy = find_lossy(keys, policy);
+  const std::uint32_t length = pooled_lossy.blocks * block_tokens(), in_pool = choice.pool_tokens;
+  if (length <= in_pool) return;
+  LossyPrefix& prefix = *pooled_lossy.prefix;
+  for (SourceUsed& source : prefix.sources) {  // more may be known of them than when they were loaded
+    if (source.lossy()) source.quality = expected(source);
+  }
+  const double computed_s =
+      backlog.engine.compute_s + backlog.engine.slowdown * costs.prefill_s(length - in_pool, in_pool);
+  const double lost_s = policy.named() ? 0 : loss_s(expected_quality(first_of(prefix.sources, length)));
+  const bool may_load = !policy.named() && !backlog.pool_only;
+  const double otherwise_s = may_load ? std::min(computed_s, brought_s(found, length)) : computed_s;
+  if (lost_s >= otherwise_s) return;
+  choice.lossy = pooled_lossy;
+  choice.pool_tokens = length;
+}
+
 // Extents from the first that the pool does not cover, as many as pay.
 Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, std::span<const BlockKey> keys,
                                           const RequestPolicy& policy, const Backlog& backlog) {
@@ -91,21 +158,11 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   choice.needs = store_needs(policy, metadata_store != nullptr || planner.method, planner);
   choice.needs.tiers_excluded = tiers_left_alone();
   choice.names.assign(keys.begin(), keys.end());
-  StoreNeeds needs = choice.needs;
+  const StoreNeeds needs = choice.needs;
   const std::string_view tenant = tenant_of(policy.salt);
   StoreLookup found = look_up(keys, choice.names, choice.needs, tenant, policy.counts);
-  std::uint32_t reproducible_at_rest = kAllTokens;
-  if (options.quick_answers && !policy.exact && found.blocks < keys.size()) {
-    // Behind what a prompt's computing left, what answers left.
-    std::vector<BlockKey> names = names_of(choice.names, found.blocks * block_tokens());
-    StoreLookup further = look_up(keys, names, needs, tenant, policy.counts);
-    if (further.blocks > found.blocks) {
-      reproducible_at_rest = found.blocks * block_tokens();
-      choice.names = std::move(names);
-      choice.needs = needs;
-      found = std::move(further);
-    }
-  }
+  look_up_answers(keys, policy, needs, choice, found);
+  look_up_behind_lossy(keys, policy, needs, choice, found);
   bool named = policy.named() && !found.spans.empty() && found.spans.front().method == *policy.method;
   if (named && !named_pays(found, backlog)) {
     named = false;
@@ -117,25 +174,12 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   const std::uint32_t in_pool = policy.exact ? pooled_prefix.reproducible : pooled_prefix.tokens;
   choice.pool_tokens = in_pool;
   choice.reproducible_in_pool = pooled_prefix.reproducible;
-  choice.lossy = find_lossy(choice.names, policy);
-  if (choice.lossy) {
-    const std::uint32_t length = choice.lossy->pages.length();
-    const double prefill_s = costs.prefill_s(length - std::min(length, in_pool), in_pool);
-    const double computed_s = backlog.engine.compute_s + backlog.engine.slowdown * prefill_s;
-    for (SourceUsed& source : choice.lossy->sources) {  // more may be known of them than when they were loaded
-      if (!source.method.is_full()) source.quality = expected(source.run, source.method, source.keep);
-    }
-    const double lost_s = policy.named() ? 0 : loss_s(expected_quality(choice.lossy->sources));
-    const bool may_load = !policy.named() && !backlog.pool_only;
-    const double otherwise_s = may_load ? std::min(computed_s, brought_s(found, length)) : computed_s;
-    if (length <= in_pool || lost_s >= otherwise_s) choice.lossy = nullptr;
-  }
-  if (choice.lossy) choice.pool_tokens = choice.lossy->pages.length();
+  choose_lossy(keys, policy, backlog, found, choice);
   for (const StoreLookup::PrefixSpan& span : found.spans) {
     if (end_of(span) * block_tokens() <= choice.pool_tokens) continue;
     if (backlog.pool_only) break;
     // Nothing is read again into the middle of what heads hold rows of.
-    if (choice.lossy && span.first_block * block_tokens() < choice.pool_tokens) break;
+    if (choice.lossy.prefix && span.first_block * block_tokens() < choice.pool_tokens) break;
     choice.spans.push_back(span);
   }
   if (!named && !options.load_always) {
@@ -157,10 +201,11 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   // The reproducible tokens among so many of the pool and what is loaded behind them up to `end`.
   const auto reproducible = [&](std::uint32_t pooled_tokens, std::uint32_t end) {
     if (pooled_tokens > choice.reproducible_in_pool) return choice.reproducible_in_pool;
-    return end > reproducible_at_rest ? std::max(pooled_tokens, reproducible_at_rest) : kAllTokens;
+    const std::uint32_t at_rest = choice.reproducible_at_rest;
+    return end > at_rest ? std::max(pooled_tokens, at_rest) : kAllTokens;
   };
   const bool may_meet = options.meet && backlog.meet && !options.load_always && !policy.named() && !backlog.pool_only &&
-                        backlog.engine.compute_s == 0 && !choice.lossy;
+                        backlog.engine.compute_s == 0 && !choice.lossy.prefix;
   const std::uint32_t exact = found.exact_blocks * block_tokens();
   const double rest_s = exact > covered ? backlog.engine.slowdown * costs.prefill_s(exact - covered, covered) : 0;
   const auto meeting_s =
@@ -175,7 +220,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     return choice;
   }
   if (choice.spans.empty()) {
-    choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, 0);
+    choice.reproducible = reproducible(choice.lossy.prefix ? 0 : choice.pool_tokens, 0);
     touch(found.blocks);
     return choice;
   }
@@ -185,7 +230,7 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
   choice.first_block = std::max(first.first_block, pool_blocks);
   choice.first_block -= (choice.first_block - first.first_block) % chunk;
   choice.pool_tokens = choice.first_block * block_tokens();
-  choice.reproducible = reproducible(choice.lossy ? 0 : choice.pool_tokens, covered);
+  choice.reproducible = reproducible(choice.lossy.prefix ? 0 : choice.pool_tokens, covered);
   touch(choice.first_block);
   return choice;
 }

@@ -16,28 +16,29 @@ constexpr double kLookEveryS = 1;
 
 // What the pool holds is worth less on a tier.
 void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys,
-                                bool is_lossy) {
+                                std::vector<BlockKey> names, bool is_lossy) {
   if (keys.empty()) return;
-  const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.keys.back() == keys.back(); });
+  const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.names.back() == names.back(); });
   const auto blocks = static_cast<std::uint32_t>(keys.size());
   if (same != pooled.end() && same->blocks == blocks && same->known == blocks && same->lossy <= is_lossy) return;
   const std::uint32_t known =
-      std::min(store->in_pool(keys, blocks, PoolNews::kHeld, tenant_of(salt), is_lossy), blocks);
+      std::min(store->in_pool(names, blocks, PoolNews::kHeld, tenant_of(salt), is_lossy), blocks);
   if (same != pooled.end()) {
     same->blocks = blocks;
     same->known = known;
     same->lossy = is_lossy;
     return;
   }
-  pooled.push_back({std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), blocks, known, is_lossy});
+  pooled.push_back(
+      {std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), std::move(names), blocks, known, is_lossy});
   if (pooled.size() <= kPooledMax) return;
   const Pooled oldest = std::move(pooled.front());
   pooled.pop_front();
   std::ptrdiff_t others = 0;  // blocks of it that others hold
   for (const Pooled& each : pooled) {
-    others = std::max(others, std::ranges::mismatch(oldest.keys, each.keys).in1 - oldest.keys.begin());
+    others = std::max(others, std::ranges::mismatch(oldest.names, each.names).in1 - oldest.names.begin());
   }
-  store->in_pool(oldest.keys, static_cast<std::uint32_t>(others), PoolNews::kForgotten, tenant_of(oldest.salt),
+  store->in_pool(oldest.names, static_cast<std::uint32_t>(others), PoolNews::kForgotten, tenant_of(oldest.salt),
                  oldest.lossy);
 }
 
@@ -56,16 +57,16 @@ void Cache::State::look_at_pool() {
   for (std::size_t i = 0; i < now; ++i) {
     Pooled chain = std::move(pooled.front());
     pooled.pop_front();
-    const LossyPrefix* prefix = lossy.find(chain.keys, [](const LossyPrefix&) { return true; });
-    const bool refused = prefix && !accepts(*prefix, {});
-    const std::uint32_t of_lossy = prefix && !refused ? prefix->blocks() : 0;
+    const LossyPrefixes::Found found = lossy.find(chain.keys, [](std::span<const SourceUsed>) { return true; });
+    const bool refused = found.prefix && !accepts(first_of(found.prefix->sources, found.blocks * block_tokens()), {});
+    const std::uint32_t of_lossy = refused ? 0 : found.blocks;
     const std::uint32_t exact = tree->match(chain.tokens, chain.salt) / block_tokens();
     const std::uint32_t blocks = std::max(exact, of_lossy);
     const bool now_lossy = of_lossy > exact;
     const PoolNews news = refused ? PoolNews::kForgotten : PoolNews::kEvicted;
     if (blocks != chain.blocks || now_lossy != chain.lossy) {
-      store->in_pool(chain.keys, blocks, news, tenant_of(chain.salt), now_lossy);
-      if (now_lossy && exact > 0) store->in_pool(chain.keys, exact, PoolNews::kHeld, tenant_of(chain.salt));
+      store->in_pool(chain.names, blocks, news, tenant_of(chain.salt), now_lossy);
+      if (now_lossy && exact > 0) store->in_pool(chain.names, exact, PoolNews::kHeld, tenant_of(chain.salt));
     }
     chain.blocks = blocks;
     chain.lossy = now_lossy;
@@ -74,14 +75,16 @@ void Cache::State::look_at_pool() {
 }
 
 // A form that the request names serves it in that form; any other as long as it is thought to be good enough.
-bool Cache::State::accepts(const LossyPrefix& prefix, const RequestPolicy& policy) const {
-  return std::ranges::all_of(prefix.sources, [&](const SourceUsed& source) {
-    if (source.method.is_full()) return true;
-    if (policy.named()) return source.method == *policy.method && source.keep == policy.keep;
+bool Cache::State::accepts(std::span<const SourceUsed> sources, const RequestPolicy& policy) const {
+  return std::ranges::all_of(sources, [&](const SourceUsed& source) {
+    if (!source.lossy()) return true;
+    if (policy.named()) {
+      return !source.behind_lossy && source.method == *policy.method && source.keep == policy.keep;
+    }
     const bool read_in_part = source.method == planner.method && source.keep < planner.keep;
     if (read_in_part && policy.quality_min > 0) return false;  // as store_needs
-    const auto expected = quality(source.run, source.method, source.keep);
-    return expected && *expected >= policy.quality_min;
+    const auto worth = quality(source);
+    return worth && *worth >= policy.quality_min;
   });
 }
 
@@ -90,9 +93,9 @@ void Cache::place_again(const Hash128& run) {
   state_->store->place_again(run);
 }
 
-LossyPrefix* Cache::State::find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy) {
-  if (policy.exact) return nullptr;
-  return lossy.find(keys, [&](const LossyPrefix& prefix) { return accepts(prefix, policy); });
+LossyPrefixes::Found Cache::State::find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy) {
+  if (policy.exact) return {};
+  return lossy.find(keys, [&](std::span<const SourceUsed> sources) { return accepts(sources, policy); });
 }
 
 void Cache::insert_prefix(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible,
@@ -105,7 +108,8 @@ void Cache::insert_prefix(std::span<const std::int32_t> tokens, const Sequence& 
   // Without room for the bookkeeping the pages are simply not shared.
   if (!s.tree->insert(tokens, sequence, reproducible, salt, names)) return;
   if (!names.empty()) s.options.events->in_pool(tokens.first(names.size() * s.block_tokens()), keys);
-  s.note_in_pool(tokens, salt, s.names_of(std::move(keys), s.tree->prefix(tokens, salt).reproducible));
+  std::vector<BlockKey> block_names = s.names_of(keys, s.tree->prefix(tokens, salt).reproducible);
+  s.note_in_pool(tokens, salt, std::move(keys), std::move(block_names));
 }
 
 std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens, std::string_view salt) const {
@@ -117,8 +121,8 @@ std::uint32_t Cache::pool_blocks_in_use(std::span<const std::int32_t> tokens, co
   if (policy.exact) return tree.in_use(tokens.first(tree.prefix(tokens, policy.salt).reproducible), policy.salt);
   const std::uint32_t exact = tree.in_use(tokens, policy.salt);
   if (state_->lossy.empty()) return exact;  // no keys are needed
-  const LossyPrefix* prefix = state_->find_lossy(state_->keys_of(tokens, policy.salt), policy);
-  return prefix ? std::max(exact, state_->lossy.in_use(*prefix, tree)) : exact;
+  const LossyPrefixes::Found found = state_->find_lossy(state_->keys_of(tokens, policy.salt), policy);
+  return found.prefix ? std::max(exact, std::min(found.blocks, state_->lossy.in_use(*found.prefix, tree))) : exact;
 }
 
 // What was used longest ago goes first, of exact blocks by the policy.

@@ -72,6 +72,7 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
   loading.load = std::move(*load);
   loading.first_token = choice.pool_tokens;
   loading.tokens = loading.tokens_loaded = choice.pool_tokens + blocks * block;
+  loading.lossy_from = std::min(loading.lossy_from, choice.lossy_from);
   loading.expected_s = choice.arrives_s;
   loading.quantizer = choice.spans.front().method.quantizer;
   for (const StoreLookup::PrefixSpan& span : choice.spans) {
@@ -92,13 +93,15 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
       last->tokens += (end - first) * block;
       last->bytes += bytes;
     } else {
-      loading.sources.push_back({.where = where,
-                                 .method = span.method,
-                                 .keep = span.keep,
-                                 .tokens = (end - first) * block,
-                                 .bytes = bytes,
-                                 .run = span.run,
-                                 .quality = span.exact ? 1 : expected(span.run, span.method, span.keep)});
+      SourceUsed& source = loading.sources.emplace_back();
+      source = {.where = where,
+                .method = span.method,
+                .keep = span.keep,
+                .tokens = (end - first) * block,
+                .bytes = bytes,
+                .run = span.run,
+                .behind_lossy = first * block >= choice.lossy_from};
+      if (!span.exact) source.quality = expected(source);
     }
   }
   loading.number = ++loads_begun;
@@ -139,7 +142,30 @@ void Cache::State::adopt(std::span<const std::int32_t> tokens, std::uint32_t rep
   source.where = kPoolSource;
   source.tokens = static_cast<std::uint32_t>(tokens.size());
   const auto whole = keys.first(tokens.size() / block_tokens());
-  note_in_pool(tokens, found.salt, names_of({whole.begin(), whole.end()}, reproducible_in_pool));
+  std::vector<BlockKey> its_keys(whole.begin(), whole.end()), names = names_of(its_keys, reproducible_in_pool);
+  note_in_pool(tokens, found.salt, std::move(its_keys), std::move(names));
+}
+
+// Likewise of what came lossily.
+void Cache::State::adopt_lossy(std::span<const std::int32_t> tokens, LossyPrefix& prefix,
+                               std::span<const BlockKey> keys, Retrieval::State& found) {
+  const auto count = static_cast<std::uint32_t>(tokens.size());
+  prefix.used_s = clock.now_s();
+  found.sequence = prefix.pages.fork();
+  found.sequence.truncate(count);
+  found.lossy = true;
+  found.lossy_from = prefix.lossy_from;
+  found.sources = first_of(prefix.sources, count);
+  if (accepts(found.sources, {})) {
+    const auto whole = keys.first(count / block_tokens());
+    std::vector<BlockKey> its_keys(whole.begin(), whole.end());
+    std::vector<BlockKey> names = names_of(its_keys, found.reproducible, prefix.lossy_from);
+    note_in_pool(tokens, found.salt, std::move(its_keys), std::move(names), true);
+  }
+  for (SourceUsed& source : found.sources) {
+    source.where = kPoolSource;
+    source.bytes = 0;
+  }
 }
 
 // All but the last token, or what is published of them, by everybody's policy.
@@ -171,22 +197,9 @@ Retrieval Cache::retrieve(std::span<const std::int32_t> tokens, const RequestPol
   found.reproducible = choice.reproducible;
   found.salt = policy.salt;
   // Adopting none counts, too: the request begins.
-  s.adopt(wanted.first(choice.lossy ? 0 : choice.pool_tokens), choice.reproducible_in_pool, keys, found);
-  if (choice.lossy) {
-    choice.lossy->used_s = s.clock.now_s();
-    sequence = choice.lossy->pages.fork();
-    found.lossy = true;
-    found.sources = choice.lossy->sources;
-    for (SourceUsed& source : found.sources) {
-      source.where = kPoolSource;
-      source.bytes = 0;
-    }
-    const std::size_t blocks = choice.pool_tokens / s.block_tokens();
-    if (s.accepts(*choice.lossy, {})) {
-      s.note_in_pool(wanted.first(choice.pool_tokens), policy.salt,
-                     {choice.names.begin(), choice.names.begin() + blocks}, true);
-    }
-  }
+  const bool lossy = choice.lossy.prefix;
+  s.adopt(wanted.first(lossy ? 0 : choice.pool_tokens), choice.reproducible_in_pool, keys, found);
+  if (lossy) s.adopt_lossy(wanted.first(choice.pool_tokens), *choice.lossy.prefix, keys, found);
   if (!choice.spans.empty()) s.load(wanted, choice, sequence, retrieval, backlog);
   if (choice.meets) {
     const std::uint32_t computed = (choice.pool_tokens + s.block_tokens() - 1) / s.block_tokens();
@@ -301,12 +314,7 @@ Retrieval Cache::keep_what_came(Retrieval retrieval, Sequence& sequence) {
   sequence.truncate(tokens);
   came.failure.reset();
   came.tokens = came.tokens_loaded = tokens;
-  std::uint32_t left = tokens;
-  for (SourceUsed& source : came.sources) {
-    source.tokens = std::min(source.tokens, left);
-    left -= source.tokens;
-  }
-  std::erase_if(came.sources, [](const SourceUsed& source) { return source.tokens == 0; });
+  came.sources = first_of(std::move(came.sources), tokens);
   return retrieval;
 }
 

@@ -82,7 +82,7 @@ struct Cache::State {
   struct Pooled {
     std::string salt;
     std::vector<std::int32_t> tokens;
-    std::vector<BlockKey> keys;
+    std::vector<BlockKey> keys, names;
     std::uint32_t blocks = 0;
     std::uint32_t known = 0;  // of these, to the store
     bool lossy = false;
@@ -101,14 +101,18 @@ struct Cache::State {
     return std::ranges::any_of(options.model.windows, [](std::uint32_t window) { return window > 0; });
   }
   std::vector<BlockKey> keys_of(std::span<const std::int32_t> tokens, std::string_view salt) const;
-  // The names of the blocks with these keys. Blocks that hold a token beyond the first `reproducible` are of another
-  // lineage, so that nobody who demands exact KV meets them.
-  std::vector<BlockKey> names_of(std::vector<BlockKey> keys, std::uint32_t reproducible) const;
+  // The names of the blocks with these keys. Blocks that hold a token beyond the first `reproducible`, or from
+  // `lossy_from` on, are of other lineages, so that nobody who demands exact KV meets them.
+  std::vector<BlockKey> names_of(std::vector<BlockKey> keys, std::uint32_t reproducible,
+                                 std::uint32_t lossy_from = kAllTokens) const;
 
   // cache.cc
   Status choose_methods();
   std::optional<double> expected(const Hash128& run, const Method& method, double keep) const;
   std::optional<double> quality(const Hash128& run, const Method& method, double keep) const;
+  // The same of what was loaded, which may have been computed behind lossy KV.
+  std::optional<double> expected(const SourceUsed& source) const;
+  std::optional<double> quality(const SourceUsed& source) const;
   Result<ScorerNeeds> needs_of(const Method& method) const;
   Status open_store(std::vector<StoreTier> tiers);
   void recall_costs();
@@ -120,8 +124,10 @@ struct Cache::State {
     std::vector<BlockKey> names;              // of the prompt's blocks, as they are looked up
     std::uint32_t reproducible = kAllTokens;  // of all that is found
     std::uint32_t reproducible_in_pool = 0;   // of what the pool has of the prompt
+    std::uint32_t reproducible_at_rest = kAllTokens;
     StoreNeeds needs;
-    LossyPrefix* lossy = nullptr;                // of the pool, that it begins with
+    LossyPrefixes::Found lossy;                  // of the pool, that it begins with
+    std::uint32_t lossy_from = kAllTokens;       // what is loaded from this token on was computed behind lossy KV
     std::vector<StoreLookup::PrefixSpan> spans;  // that are loaded, the first of which may begin before first_block
     std::uint32_t pool_tokens = 0;
     std::uint32_t first_block = 0, end_block = 0;  // that are loaded, or that meeting brings
@@ -133,6 +139,12 @@ struct Cache::State {
                 const Backlog& backlog);
   StoreLookup look_up(std::span<const BlockKey> keys, std::span<const BlockKey> names, StoreNeeds& needs,
                       std::string_view tenant, bool counts);
+  void look_up_answers(std::span<const BlockKey> keys, const RequestPolicy& policy, StoreNeeds needs, Choice& choice,
+                       StoreLookup& found);
+  void look_up_behind_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy, StoreNeeds needs,
+                            Choice& choice, StoreLookup& found);
+  void choose_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy, const Backlog& backlog,
+                    const StoreLookup& found, Choice& choice);
   double loss_s(std::optional<double> quality) const;
   std::size_t spans_that_pay(std::span<const StoreLookup::PrefixSpan> spans, std::uint32_t covered,
                              const Backlog& backlog) const;
@@ -161,10 +173,13 @@ struct Cache::State {
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them
   void adopt(std::span<const std::int32_t> tokens, std::uint32_t reproducible_in_pool, std::span<const BlockKey> keys,
              Retrieval::State& found);
+  void adopt_lossy(std::span<const std::int32_t> tokens, LossyPrefix& prefix, std::span<const BlockKey> keys,
+                   Retrieval::State& found);
   void load(std::span<const std::int32_t> wanted, const Choice& choice, Sequence& sequence, Retrieval& retrieval,
             const Backlog& backlog);
 
   // cache_store.cc
+  void note_stored(const Hash128& name, const NewRun& run, std::uint32_t tokens);
   bool release_saved();
   bool give_up_storing();
   std::optional<Bounding> bounding(const Hash128& name, std::uint32_t first, std::uint32_t tokens,
@@ -173,10 +188,10 @@ struct Cache::State {
 
   // cache_pool.cc
   void note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys,
-                    bool lossy = false);
+                    std::vector<BlockKey> names, bool lossy = false);
   void look_at_pool();
-  bool accepts(const LossyPrefix& prefix, const RequestPolicy& policy) const;
-  LossyPrefix* find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy);
+  bool accepts(std::span<const SourceUsed> sources, const RequestPolicy& policy) const;
+  LossyPrefixes::Found find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy);
   std::uint32_t blocks_evictable() const;
   bool evict_until_free(std::uint32_t blocks);
   bool evict_if_enough(std::uint32_t blocks);
@@ -188,6 +203,7 @@ struct Retrieval::State {
   std::uint32_t tokens = 0, tokens_loaded = 0;
   std::uint32_t reproducible = kAllTokens;  // so many of the prompt's first tokens, where not all of those are
   bool lossy = false;
+  std::uint32_t lossy_from = kAllTokens;  // tokens from this position on were computed behind lossy KV
   std::vector<SourceUsed> sources = {};
   std::uint32_t first_token = 0;  // that is loaded from tiers
   std::string salt = {};

@@ -14,7 +14,29 @@ constexpr double kNapS = 2e-4;  // while only tiers are busy
 constexpr double kPieceS = 1e-3;
 constexpr double kRefreshEveryS = 0.5;
 
+// The sequence up to where the blocks [first, + tokens) end; or these alone, before which heads need not agree.
+Sequence held_of(PagePool& pool, const Sequence& sequence, std::uint32_t first, std::uint32_t tokens, bool alone) {
+  if (!alone) {
+    Sequence held = sequence.fork();
+    held.truncate(first + tokens);
+    return held;
+  }
+  Sequence held(pool);
+  held.append_blocks(sequence.last_blocks(first, tokens));
+  return held;
+}
+
 }  // namespace
+
+void Cache::State::note_stored(const Hash128& name, const NewRun& run, std::uint32_t tokens) {
+  Used& here = use(name);
+  here.tokens = tokens;
+  if (run.recompute_s > 0) here.recompute_s = run.recompute_s;
+  if (!run.label.empty()) here.label = run.label;
+  if (!metadata_store) return;
+  if (run.kind) metadata_store->describe(name, *run.kind, tokens);
+  if (run.inherited) metadata_store->inherit(name, *run.inherited);
+}
 
 Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   State& s = *state_;
@@ -23,22 +45,20 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   const auto end = static_cast<std::uint32_t>(keys.size());
   if (end == 0) return {};
   const Hash128 name = run_name(keys.back());
-  const std::vector<BlockKey> names = s.names_of(keys, run.reproducible);
+  const std::vector<BlockKey> names = s.names_of(keys, run.reproducible, run.lossy_from);
+  const bool behind_lossy = run.lossy_from != kAllTokens;
   StoreHints hints;
   hints.tenant = tenant_of(run.salt);
-  s.take_in_published(run, names);
-  hints.first_block = run.first / block;
-  if (sequence.lossy() || sequence.ragged() || hints.first_block >= end) return name;
+  if (!behind_lossy) s.take_in_published(run, names);
+  hints.first_block = std::max(run.first, behind_lossy ? run.lossy_from : 0) / block;
+  const bool of_known_worth = !behind_lossy || run.inherited || s.planner.method;
+  if (sequence.lossy() != behind_lossy || sequence.ragged() || hints.first_block >= end || !of_known_worth) return name;
 
-  State::Used& used = s.use(name);
-  used.tokens = end * block - hints.first_block * block;
-  if (run.recompute_s > 0) used.recompute_s = run.recompute_s;
-  if (!run.label.empty()) used.label = run.label;
-  Sequence held = sequence.fork();
-  held.truncate(end * block);
-  if (s.metadata_store && run.kind) s.metadata_store->describe(name, *run.kind, used.tokens);
-  const std::uint32_t first = hints.first_block * block;
-  std::optional<State::Bounding> bounding = s.bounding(name, first, used.tokens, run.statistics);
+  const std::uint32_t first = hints.first_block * block, tokens = end * block - first;
+  s.note_stored(name, run, tokens);
+  Sequence held = held_of(s.pool, sequence, first, tokens, behind_lossy);
+  const std::uint32_t first_held = held.length() - tokens;
+  std::optional<State::Bounding> bounding = s.bounding(name, first, tokens, run.statistics);
   if (bounding) bounding->chain = {names, hints.tenant};
   hints.run = name;
   hints.recompute_s = run.recompute_s;
@@ -46,13 +66,13 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   hints.tokens = run.tokens;
   hints.rankings = s.rankings;
   hints.statistics = std::move(run.statistics);
-  const KvView view = view_of(std::as_const(held), first, used.tokens);
-  const double recompute_s = run.recompute_s > 0 ? run.recompute_s : s.costs.prefill_s(used.tokens, first);
+  const KvView view = view_of(std::as_const(held), first_held, tokens);
+  const double recompute_s = run.recompute_s > 0 ? run.recompute_s : s.costs.prefill_s(tokens, first);
   const auto save = [&](StoreHints with, Sequence pages, std::optional<State::Bounding> looked_at) {
     auto saving = s.store->save(names, view, std::move(with));
     // What has no place in the store is computed again; what is there already may yet be looked at.
     if (!saving || ((*saving)->released() && !looked_at)) return;
-    s.saving.push_back({std::move(*saving), std::move(pages), first, name, recompute_s, std::move(looked_at)});
+    s.saving.push_back({std::move(*saving), std::move(pages), first_held, name, recompute_s, std::move(looked_at)});
   };
   const auto in_form = [&](const Method& method, double keep, std::optional<double> quality) {
     StoreHints with = hints;

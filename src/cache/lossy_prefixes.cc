@@ -5,18 +5,33 @@
 
 namespace shale {
 
+std::uint32_t LossyPrefix::blocks_min() const {
+  const std::uint32_t block_tokens = pages.pool().shape().block_size;
+  std::uint32_t end = 0, least = lossy_from / block_tokens;
+  for (const SourceUsed& source : sources) {
+    end += source.tokens;
+    if (!source.method.scorer.empty()) least = std::max(least, end / block_tokens);
+  }
+  return std::min(least, blocks());
+}
+
+// Of equal keys the last alone is compared: it names all before it.
 void LossyPrefixes::keep(LossyPrefix prefix) {
   sharings_counted_.reset();
-  std::erase_if(prefixes_, [&](const LossyPrefix& other) { return other.last == prefix.last; });
+  const std::uint32_t least = prefix.blocks_min(), blocks = prefix.blocks();
+  std::erase_if(prefixes_, [&](const LossyPrefix& other) {
+    return other.blocks() >= least && other.blocks() <= blocks && other.keys.back() == prefix.keys[other.blocks() - 1];
+  });
   prefixes_.push_back(std::move(prefix));
 }
 
-LossyPrefix* LossyPrefixes::find(std::span<const BlockKey> keys, const Accepts& accepts) {
-  LossyPrefix* longest = nullptr;
+LossyPrefixes::Found LossyPrefixes::find(std::span<const BlockKey> keys, const Accepts& accepts) {
+  const std::uint32_t block_tokens = prefixes_.empty() ? 1 : prefixes_.front().pages.pool().shape().block_size;
+  Found longest;
   for (LossyPrefix& prefix : prefixes_) {
-    const std::uint32_t blocks = prefix.blocks();
-    if (blocks > keys.size() || keys[blocks - 1] != prefix.last) continue;
-    if ((!longest || blocks > longest->blocks()) && accepts(prefix)) longest = &prefix;
+    const auto alike = static_cast<std::uint32_t>(std::ranges::mismatch(prefix.keys, keys).in1 - prefix.keys.begin());
+    if (alike <= longest.blocks || alike < prefix.blocks_min()) continue;
+    if (accepts(first_of(prefix.sources, alike * block_tokens))) longest = {&prefix, alike};
   }
   return longest;
 }

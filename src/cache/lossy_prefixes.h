@@ -1,7 +1,8 @@
 // Lossy prefixes that still lie in the pool: what was loaded for one request serves those that come after it.
 //
 // The tree of exact blocks has no place for them: heads may have kept rows of their own, and what comes after such
-// rows depends on all of them. So each is kept whole, as the sequence that it was loaded into.
+// rows depends on all of them. So each is kept whole, as the sequence that it was loaded into. Of what was computed
+// behind the lossy forms, and loaded with them, others may share the front alone.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +20,31 @@
 namespace shale {
 
 struct LossyPrefix {
-  BlockKey last;   // of its last block: names all tokens up to there
-  Sequence pages;  // shared with whoever began with it
+  std::vector<BlockKey> keys;    // of its blocks, by their tokens alone
+  std::uint32_t lossy_from = 0;  // tokens from this position on were computed behind the lossy ones
+  Sequence pages;                // shared with whoever began with it
   std::vector<SourceUsed> sources;
   double used_s = 0;
   mutable std::uint32_t pages_in_use = 0;  // by others than lossy prefixes and the tree; counted by LossyPrefixes
 
-  std::uint32_t blocks() const { return pages.length() / pages.pool().shape().block_size; }
+  std::uint32_t blocks() const { return static_cast<std::uint32_t>(keys.size()); }
+  // The fewest of its first blocks that serve without the others: all that came lossily, and the last of which heads
+  // kept rows of their own.
+  std::uint32_t blocks_min() const;
 };
 
 // Not thread-safe.
 class LossyPrefixes {
  public:
-  // Replaces one with the same blocks.
+  // Replaces those that it serves as well: they hold no blocks that it does not.
   void keep(LossyPrefix prefix);
-  // The longest that `keys` begin with and that is accepted; null where there is none.
-  using Accepts = std::function<bool(const LossyPrefix&)>;
-  LossyPrefix* find(std::span<const BlockKey> keys, const Accepts& accepts);
+  // The one of which the most first blocks are those of `keys`, and are accepted; null where there is none.
+  struct Found {
+    LossyPrefix* prefix = nullptr;
+    std::uint32_t blocks = 0;
+  };
+  using Accepts = std::function<bool(std::span<const SourceUsed> sources)>;
+  Found find(std::span<const BlockKey> keys, const Accepts& accepts);
 
   bool empty() const { return prefixes_.empty(); }
   // The one used longest ago whose pages nobody else holds; null where there is none.

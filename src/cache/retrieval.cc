@@ -22,6 +22,15 @@ std::optional<double> expected_quality(std::span<const SourceUsed> sources) {
   return least;
 }
 
+std::vector<SourceUsed> first_of(std::vector<SourceUsed> sources, std::uint32_t tokens) {
+  for (SourceUsed& source : sources) {
+    source.tokens = std::min(source.tokens, tokens);
+    tokens -= source.tokens;
+  }
+  std::erase_if(sources, [](const SourceUsed& source) { return source.tokens == 0; });
+  return sources;
+}
+
 Retrieval::Retrieval() = default;
 Retrieval::~Retrieval() = default;
 Retrieval::Retrieval(Retrieval&&) noexcept = default;
@@ -31,6 +40,10 @@ std::uint32_t Retrieval::tokens() const { return state_ ? state_->tokens : 0; }
 std::uint32_t Retrieval::tokens_loaded() const { return state_ ? state_->tokens_loaded : 0; }
 std::string_view Retrieval::salt() const { return state_ ? std::string_view(state_->salt) : std::string_view(); }
 bool Retrieval::lossy() const { return state_ && state_->lossy; }
+
+std::uint32_t Retrieval::lossy_from() const {
+  return lossy() ? std::min(state_->lossy_from, state_->tokens) : kAllTokens;
+}
 
 std::uint32_t Retrieval::reproducible() const {
   const bool all = !state_ || (loaded() && state_->tokens <= state_->reproducible);
@@ -52,6 +65,10 @@ bool Retrieval::State::note_plan() {
   if (planned || !load->planned()) return false;
   planned = true;
   const std::uint32_t block_tokens = sequence.pool().shape().block_size;
+  if (tokens > lossy_from) {
+    lossy = true;
+    sequence.mark_lossy();
+  }
   for (const StoreRun& run : load->runs()) {
     if (run.method.is_full()) continue;
     lossy = true;
@@ -75,12 +92,15 @@ void Retrieval::State::note_end() {
 // For those who come after it.
 void Retrieval::State::keep_lossy() {
   if (!lossy || !sequence.lossy()) return;
-  std::vector<BlockKey> keys = cache.names_of(cache.keys_of(chain, salt), reproducible);
-  LossyPrefix prefix{.last = keys.back(), .pages = sequence.fork(), .sources = sources, .used_s = cache.clock.now_s()};
+  LossyPrefix prefix{.keys = cache.keys_of(chain, salt),
+                     .lossy_from = std::min(lossy_from, tokens_loaded),
+                     .pages = sequence.fork(),
+                     .sources = sources,
+                     .used_s = cache.clock.now_s()};
   prefix.pages.truncate(tokens_loaded);
-  const bool accepted = cache.accepts(prefix, {});
+  std::vector<BlockKey> its_names = cache.names_of(prefix.keys, reproducible, prefix.lossy_from);
+  if (cache.accepts(prefix.sources, {})) cache.note_in_pool(chain, salt, prefix.keys, std::move(its_names), true);
   cache.lossy.keep(std::move(prefix));
-  if (accepted) cache.note_in_pool(chain, salt, std::move(keys), true);
 }
 
 // Once the front reaches what came, that becomes the sequence's.

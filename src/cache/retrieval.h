@@ -28,9 +28,15 @@ struct SourceUsed {
   std::uint32_t tokens = 0;  // logical
   std::uint64_t bytes = 0;   // read, about
   Hash128 run = {};          // zero for exact blocks of the pool
-  // What answers over a lossy form are expected to be worth, in [0, 1]; nothing where nobody knows. 1 for exact ones.
+  // What answers over it are expected to be worth, in [0, 1]; nothing where nobody knows. 1 for exact KV.
   std::optional<double> quality = 1;
+  bool behind_lossy = false;  // computed behind lossy KV: whatever its form, it is worth no more than that
+
+  bool lossy() const { return behind_lossy || !method.is_full(); }
 };
+
+// Those of the first so many tokens.
+std::vector<SourceUsed> first_of(std::vector<SourceUsed> sources, std::uint32_t tokens);
 
 // The quality expected of answers over them: the least of theirs. Nothing where one is not known.
 std::optional<double> expected_quality(std::span<const SourceUsed> sources);
@@ -60,6 +66,8 @@ class Retrieval {
   bool lossy() const;
   // Of those who may share it: the request's, or everybody's where what is found is published.
   std::string_view salt() const;
+  // Of a lossy one: tokens from this position on were computed behind lossy KV, or are where it ends. Else kAllTokens.
+  std::uint32_t lossy_from() const;
   // So many of the prompt's first tokens are reproducible (model/model.h), with what is computed up to there: all of
   // them, or those before the first that is not.
   std::uint32_t reproducible() const;

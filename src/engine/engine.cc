@@ -29,8 +29,7 @@ std::string_view to_string(StopReason reason) {
 std::optional<double> Response::expected_quality() const {
   if (!lossy) return 1;
   // Where nothing lossy was found, something else was lost: nobody knows what a KV budget drops, say.
-  const auto compressed = [](const SourceUsed& source) { return !source.method.is_full(); };
-  return std::ranges::any_of(sources, compressed) ? shale::expected_quality(sources) : std::nullopt;
+  return std::ranges::any_of(sources, &SourceUsed::lossy) ? shale::expected_quality(sources) : std::nullopt;
 }
 
 Engine::Engine(const EngineOptions& options, Model& model, const Tokenizer& tokenizer, Cache& cache, const Clock& clock)

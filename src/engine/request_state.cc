@@ -56,6 +56,7 @@ void RequestState::begin_again() {
   computed_from = 0;
   from_tiers = false;
   reproducible = kAllTokens;
+  lossy_from = kAllTokens;
   std::ranges::fill(span_timed, Timed{});
   if (!drawn.empty()) return;  // its prompt was computed, or found, as the response says
   response.cached = CachedTokens();

@@ -22,6 +22,11 @@ Storing::Storing(const Model& model, const Tokenizer& tokenizer, Cache& cache)
 NewRun Storing::new_run(RequestState& run, std::size_t span) const {
   NewRun part;
   part.first = run.span_begin(span);
+  if (behind_lossy(run)) {
+    part.lossy_from = run.lossy_from;
+    part.inherited = expected_quality(run.response.sources);
+    part.first = std::max(part.first, run.computed_from);
+  }
   part.reproducible = run.reproducible;
   part.salt = run.request.policy.salt;
   part.tokens.assign(run.prompt.begin(), run.prompt.begin() + run.span_end[span]);
@@ -31,6 +36,13 @@ NewRun Storing::new_run(RequestState& run, std::size_t span) const {
   part.label = run.request.spans[span].label;
   part.kind = kind_of(tokenizer_, std::span<const Token>(part.tokens).subspan(part.first));
   return part;
+}
+
+// Whether it is computed behind forms that the planner chose, which serve whoever accepts as much. What a budget or a
+// named method dropped is that request's own, and what follows a public prefix would need that under its own names.
+bool Storing::behind_lossy(const RequestState& run) const {
+  const bool chosen = run.lossy_from != kAllTokens && !run.budget && !run.request.policy.named();
+  return chosen && run.sequence.lossy() && !run.sequence.ragged() && !windows_;
 }
 
 // A layer with a window has, of what came from tiers, only what the window shows to those who come after it.
@@ -159,8 +171,8 @@ void Storing::loaded(RequestState& run) {
 }
 
 void Storing::prompt_done(RequestState& run) {
-  if (run.sequence.lossy()) return;
-  insert_prefix(run, run.prompt, run.request.policy.salt);
+  if (run.sequence.lossy() && !behind_lossy(run)) return;
+  if (!run.sequence.lossy()) insert_prefix(run, run.prompt, run.request.policy.salt);
   for (std::size_t span = 0; span < run.request.spans.size(); ++span) {
     const bool computed_here = run.computed_from < run.span_end[span];
     if (run.request.spans[span].store && computed_here) store(run, new_run(run, span));
@@ -169,12 +181,12 @@ void Storing::prompt_done(RequestState& run) {
 
 void Storing::answer_done(RequestState& run) {
   const bool exact = !run.sequence.lossy() && !run.sequence.ragged();
-  if (!exact || run.sequence.length() == 0 || run.prefilling()) return;
+  if ((!exact && !behind_lossy(run)) || run.sequence.length() == 0 || run.prefilling()) return;
   // The last token drawn was never computed: the sequence ends before it.
   std::vector<Token> tokens = run.prompt;
   tokens.insert(tokens.end(), run.drawn.begin(), run.drawn.end());
   tokens.resize(run.sequence.length());
-  insert_prefix(run, tokens, run.request.policy.salt);
+  if (exact) insert_prefix(run, tokens, run.request.policy.salt);
   if (!run.request.store_answer || run.drawn.empty()) return;
   // The last span, grown by the answer.
   NewRun turn = new_run(run, run.request.spans.size() - 1);

@@ -57,6 +57,7 @@ class Storing {
   void store(RequestState& run, NewRun part);
   void insert_prefix(RequestState& run, std::span<const Token> tokens, std::string_view salt);
   bool has_hidden_tokens(const RequestState& run) const;
+  bool behind_lossy(const RequestState& run) const;
   bool lacks(const NewRun& part, const ScorerNeeds& needs) const;
   Status begin_compression(RequestState& run, NewRun part) const;
 

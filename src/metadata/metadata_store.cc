@@ -28,12 +28,23 @@ constexpr std::string_view kCountLearned =
 
 }  // namespace
 
+Status MetadataStore::State::prepare(std::optional<SqlStatement>& statement, std::string_view sql) {
+  SHALE_ASSIGN(SqlStatement prepared, named(database.prepare(sql)));
+  statement.emplace(std::move(prepared));
+  return {};
+}
+
+Status MetadataStore::State::prepare_forgetting() {
+  SHALE_TRY(prepare(forget_prefix, "DELETE FROM entry WHERE model = ?1 AND key = ?2"));
+  SHALE_TRY(prepare(forget_kind, "DELETE FROM kind WHERE model = ?1 AND key = ?2"));
+  SHALE_TRY(prepare(forget_qualities, "DELETE FROM quality WHERE (model = ?1 OR model LIKE ?1 || ':%') AND key = ?2"));
+  SHALE_TRY(
+      prepare(forget_inherited, "DELETE FROM inherited WHERE (model = ?1 OR model LIKE ?1 || ':%') AND key = ?2"));
+  return prepare(forget_questions, "DELETE FROM question WHERE model = ?1 AND key = ?2");
+}
+
 Status MetadataStore::State::prepare_all() {
-  const auto prepare = [&](std::optional<SqlStatement>& statement, std::string_view sql) -> Status {
-    SHALE_ASSIGN(SqlStatement prepared, named(database.prepare(sql)));
-    statement.emplace(std::move(prepared));
-    return {};
-  };
+  SHALE_TRY(prepare_forgetting());
   SHALE_TRY(prepare(put_model, "INSERT OR REPLACE INTO model VALUES (?1, ?2)"));
   SHALE_TRY(prepare(all_models, "SELECT model, name FROM model ORDER BY name, model"));
   SHALE_TRY(prepare(put_quality, "INSERT OR REPLACE INTO quality VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"));
@@ -44,6 +55,10 @@ Status MetadataStore::State::prepare_all() {
   SHALE_TRY(prepare(all_qualities, fmt::format("SELECT key, method, keep, agreement, questions FROM quality "
                                                "WHERE model = ?1 AND {}",
                                                kSoundQuality)));
+  SHALE_TRY(prepare(put_inherited, "INSERT OR REPLACE INTO inherited VALUES (?1, ?2, ?3)"));
+  SHALE_TRY(prepare(all_inherited, fmt::format("SELECT key, quality FROM inherited WHERE model = ?1 AND "
+                                               "quality BETWEEN 0 AND 1 LIMIT {}",
+                                               QualityTable::kPrefixesMax)));
   SHALE_TRY(prepare(put_kind, "INSERT OR REPLACE INTO kind VALUES (?1, ?2, ?3)"));
   SHALE_TRY(prepare(all_kinds,
                     fmt::format("SELECT kind.key, kind, ifnull(tokens, 0) FROM kind LEFT JOIN entry ON entry.model = "
@@ -59,10 +74,6 @@ Status MetadataStore::State::prepare_all() {
                     fmt::format("SELECT key, tokens, frequency, accesses, accessed_at, recompute_s, label FROM entry "
                                 "WHERE model = ?1 AND {} ORDER BY accessed_at DESC, key",
                                 kSoundPrefix)));
-  SHALE_TRY(prepare(forget_prefix, "DELETE FROM entry WHERE model = ?1 AND key = ?2"));
-  SHALE_TRY(prepare(forget_kind, "DELETE FROM kind WHERE model = ?1 AND key = ?2"));
-  SHALE_TRY(prepare(forget_qualities, "DELETE FROM quality WHERE (model = ?1 OR model LIKE ?1 || ':%') AND key = ?2"));
-  SHALE_TRY(prepare(forget_questions, "DELETE FROM question WHERE model = ?1 AND key = ?2"));
   SHALE_TRY(
       prepare(put_question, "INSERT OR REPLACE INTO question (model, key, text, by_model) VALUES (?1, ?2, ?3, ?4)"));
   SHALE_TRY(prepare(trim_questions,

@@ -21,6 +21,7 @@ constexpr std::string_view kUnused =
     "key NOT IN (SELECT value FROM json_each(?2)) AND key NOT IN (SELECT key FROM entry WHERE model = ?1)";
 constexpr std::string_view kOldQualities =
     "DELETE FROM quality WHERE (model = ?1 OR model LIKE ?1 || ':%') AND measured_at < ?3 AND {}";
+constexpr std::string_view kOldInherited = "DELETE FROM inherited WHERE (model = ?1 OR model LIKE ?1 || ':%') AND {}";
 constexpr std::string_view kOldKinds =
     "DELETE FROM kind WHERE model = ?1 AND {} AND key NOT IN (SELECT key FROM quality WHERE model = ?1 OR "
     "model LIKE ?1 || ':%')";
@@ -38,7 +39,8 @@ std::string json_of(const std::unordered_set<Hash128>& keys) {
 Status MetadataStore::forget(const Hash128& key) {
   State& s = *state_;
   const Status forgotten = s.atomically([&]() -> Status {
-    for (auto* statement : {&s.forget_prefix, &s.forget_kind, &s.forget_qualities, &s.forget_questions}) {
+    for (auto* statement :
+         {&s.forget_prefix, &s.forget_kind, &s.forget_qualities, &s.forget_inherited, &s.forget_questions}) {
       SHALE_TRY((*statement)->run(s.model, key.hex()));
     }
     return s.note_learned();
@@ -69,6 +71,7 @@ Status MetadataStore::forget_old() {
       SHALE_TRY(s.forget_questions->run(s.model, key));
     }
     SHALE_TRY(run(kOldQuestions, shipped, kUnusedQuestionsMax));
+    SHALE_TRY(run(kOldInherited, shipped));
     // Who does not know the shipped texts takes none of their rows for another's.
     if (shipped == "[]") return {};
     SHALE_TRY(run(kOldQualities, shipped, s.wall_s() - kUnusedQualityS));

@@ -42,10 +42,17 @@ Status MetadataStore::State::load_table() {
         if (key && kind) kinds.push_back({*key, *kind, static_cast<std::uint32_t>(row.integer(2))});
       },
       model)));
+  std::vector<std::pair<Hash128, double>> inherited;
+  SHALE_TRY(named(all_inherited->each(
+      [&](const SqlRow& row) {
+        if (const auto key = Hash128::parse(row.text(0))) inherited.emplace_back(*key, row.real(1));
+      },
+      quality_model)));
   const std::lock_guard lock(table_mutex);
   table.forget_measured();
   // The newest come first, and are to be forgotten last.
   for (const auto& [key, kind, tokens] : kinds | std::views::reverse) table.describe(key, kind, tokens);
+  for (const auto& [key, quality] : inherited) table.inherit(key, quality);
   for (const Row& row : rows) table.record(row.key, row.method, row.keep, row.quality, row.questions);
   return {};
 }
@@ -61,6 +68,10 @@ Status MetadataStore::measure_in(std::string_view metric) {
   State& s = *state_;
   s.metric = metric;
   s.quality_model = metric == kAgreement ? s.model : fmt::format("{}:{}", s.model, metric);
+  {
+    const std::lock_guard lock(s.table_mutex);
+    s.table.forget_inherited();
+  }
   return s.load_table();
 }
 
@@ -150,6 +161,25 @@ Status MetadataStore::record_kind(const Hash128& key, ContextKind kind) {
 std::optional<ContextKind> MetadataStore::kind(const Hash128& key) const {
   const std::lock_guard lock(state_->table_mutex);
   return state_->table.kind(key);
+}
+
+void MetadataStore::inherit(const Hash128& key, double quality) {
+  const std::lock_guard lock(state_->table_mutex);
+  state_->table.inherit(key, quality);
+}
+
+Status MetadataStore::record_inherited(const Hash128& key, double quality) {
+  inherit(key, quality);
+  State& s = *state_;
+  return s.atomically([&]() -> Status {
+    SHALE_TRY(s.run(*s.put_inherited, s.quality_model, key.hex(), quality));
+    return s.note_learned();
+  });
+}
+
+std::optional<double> MetadataStore::inherited(const Hash128& key) const {
+  const std::lock_guard lock(state_->table_mutex);
+  return state_->table.inherited(key);
 }
 
 void MetadataStore::note_shipped(const Hash128& key) {

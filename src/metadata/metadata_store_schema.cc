@@ -37,12 +37,15 @@ constexpr std::string_view kLaterTables =
     "CREATE TABLE IF NOT EXISTS model (model TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS kind (model TEXT NOT NULL, key TEXT NOT NULL, kind TEXT NOT NULL, "
     "PRIMARY KEY (model, key)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS inherited (model TEXT NOT NULL, key TEXT NOT NULL, quality REAL NOT NULL, "
+    "PRIMARY KEY (model, key)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS learned (id INTEGER PRIMARY KEY CHECK (id = 0), times INTEGER NOT NULL);";
 
 constexpr std::string_view kCopy =
     "INSERT OR REPLACE INTO copy.model SELECT * FROM main.model;"
     "INSERT OR REPLACE INTO copy.quality SELECT * FROM main.quality;"
     "INSERT OR REPLACE INTO copy.kind SELECT * FROM main.kind;"
+    "INSERT OR REPLACE INTO copy.inherited SELECT * FROM main.inherited;"
     "INSERT OR REPLACE INTO copy.delay SELECT * FROM main.delay;"
     "INSERT OR REPLACE INTO copy.decode SELECT * FROM main.decode;"
     "INSERT OR IGNORE INTO copy.entry SELECT * FROM main.entry;"

@@ -80,11 +80,14 @@ struct MetadataStore::State {
   Status move_to_file();
 
   // Prepared once, in `prepare_all`.
-  std::optional<SqlStatement> put_model, all_models, put_quality, get_qualities, all_qualities, put_kind, all_kinds,
-      put_prefix, get_prefix, all_prefixes, forget_prefix, forget_kind, forget_qualities, forget_questions,
-      put_question, trim_questions, get_questions, put_delay, get_delay, put_decode, get_decode, put_prefill,
-      trim_prefills, get_prefills, data_version, count_learned, get_learned;
+  std::optional<SqlStatement> put_model, all_models, put_quality, get_qualities, all_qualities, put_inherited,
+      all_inherited, put_kind, all_kinds, put_prefix, get_prefix, all_prefixes, forget_prefix, forget_kind,
+      forget_qualities, forget_inherited, forget_questions, put_question, trim_questions, get_questions, put_delay,
+      get_delay, put_decode, get_decode, put_prefill, trim_prefills, get_prefills, data_version, count_learned,
+      get_learned;
   Status prepare_all();
+  Status prepare_forgetting();
+  Status prepare(std::optional<SqlStatement>& statement, std::string_view sql);
 };
 
 }  // namespace shale

@@ -68,6 +68,16 @@ void QualityTable::bound_error(const Hash128& prefix, const Method& method, doub
   if (errors_.size() > kPrefixesMax) errors_.erase_oldest();
 }
 
+void QualityTable::inherit(const Hash128& prefix, double quality) {
+  inherited_.touch(prefix) = quality;
+  if (inherited_.size() > kPrefixesMax) inherited_.erase_oldest();
+}
+
+std::optional<double> QualityTable::inherited(const Hash128& prefix) const {
+  const double* known = inherited_.find(prefix);
+  return known ? std::optional(*known) : std::nullopt;
+}
+
 void QualityTable::record(const Hash128& prefix, const Method& method, double keep, double quality,
                           std::uint32_t questions) {
   Measured& measured = measured_[key_of(method, keep)];
@@ -88,6 +98,7 @@ void QualityTable::forget(const Hash128& prefix) {
     at = measured.of_prefix.empty() ? measured_.erase(at) : std::next(at);
   }
   described_.erase(prefix);
+  inherited_.erase(prefix);
   errors_.erase(prefix);
 }
 

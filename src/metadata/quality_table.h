@@ -65,11 +65,15 @@ class QualityTable {
   const std::unordered_set<Hash128>& shipped() const { return shipped_; }
   // How far coding all of the cached prefix's tokens moves attention's output, relative; `method` has no scorer.
   void bound_error(const Hash128& prefix, const Method& method, double error);
+  // The cached prefix was computed behind lossy forms, over which answers were expected to be worth so much.
+  void inherit(const Hash128& prefix, double quality);
+  std::optional<double> inherited(const Hash128& prefix) const;
   // `questions`: that `quality` is the mean of; 0 counts as one.
   void record(const Hash128& prefix, const Method& method, double keep, double quality, std::uint32_t questions);
   void forget(const Hash128& prefix);
   // What was recorded; what cached prefixes are like stays known.
   void forget_measured() { measured_.clear(); }
+  void forget_inherited() { inherited_ = {}; }
 
   // The cached prefix's own profile; else the mean of other profiled cached prefixes at this (method, keep), those of
   // this server and of its kind first, which is AdaptCache's cheap profile (arXiv 2509.00105); else, where it is near
@@ -124,6 +128,7 @@ class QualityTable {
 
   std::map<Key, Measured> measured_;
   LruMap<Hash128, Described> described_;
+  LruMap<Hash128, double> inherited_;
   std::unordered_set<Hash128> shipped_;
   LruMap<Hash128, std::map<std::string, double>> errors_;  // by cached prefix and method
 };

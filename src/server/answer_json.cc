@@ -35,7 +35,7 @@ Json quality_json(std::optional<double> quality) { return quality ? Json(*qualit
 Json served_json(const Response& response) {
   Json served = Json::array();
   for (const SourceUsed& source : response.sources) {
-    if (source.method.is_full()) continue;
+    if (!source.lossy()) continue;
     served.push_back({{"from", source.where},
                       {"tokens", source.tokens},
                       {"method", source.method.text()},

@@ -97,7 +97,8 @@ PlacedPrefix TieredEngine::offer(ContextId id, const std::optional<Candidate>& c
 
 // Its parent may be dropped once nothing that continues it is stored.
 void TieredEngine::forget(ContextId id) {
-  prefixes_[id].has_copy = prefixes_[id].missed = false;
+  prefixes_[id].has_copy = prefixes_[id].missed = prefixes_[id].behind_lossy = false;
+  prefixes_[id].inherited = 1;
   given_up_.note(id, state_.frequency(*prefixes_[id].slot, now_s_), now_s_);
   state_.remove(*std::exchange(prefixes_[id].slot, std::nullopt));
   const ContextId parent = contexts_.all()[id].parent;
@@ -165,7 +166,12 @@ Served TieredEngine::look_up(const Prompt& prompt, double now_s, std::span<const
       shared_->transfer(from.bytes, now_s_ + served.seconds);
     }
     const CompressedForm* form = form_of(rest[i], from);
-    served.parts.push_back({from.tier, from.bytes, form ? form->quality : 1, from.quality, from.method == kFullMethod});
+    const Stored& stored = prefixes_[rest[i]];
+    served.parts.push_back({.tier = from.tier,
+                            .bytes = from.bytes,
+                            .quality = form ? form->quality : 1,
+                            .expected = std::min(from.quality, stored.inherited),
+                            .exact = from.method == kFullMethod && !stored.behind_lossy});
     served.transfer_s[from.tier] += read.seconds - read.decode_s;
     served.decode_s += read.decode_s;
     served.seconds += read.seconds;
@@ -212,13 +218,13 @@ std::vector<std::uint64_t> TieredEngine::finish(std::span<const ContextId> path,
 std::vector<std::uint64_t> TieredEngine::answered(const Prompt& prompt, const Served& served, double now_s,
                                                   bool counted, bool pooled) {
   now_s_ = now_s;
-  if (prompt.answer.empty() || !served.exact()) return std::vector<std::uint64_t>(tiers().size());
+  if (prompt.answer.empty()) return std::vector<std::uint64_t>(tiers().size());
   const TieredResult before = result_;
   for (const ContextId id : prompt.answer) {
     const ContextId parent = contexts_.all()[id].parent;
     if (parent != kNoContext && !prefixes_[parent].slot) break;  // it could not be found again
     if (!prefixes_[id].slot) {
-      store(id, pooled);
+      store(id, pooled, served);
     } else if (pooled) {
       state_.in_pool(*prefixes_[id].slot, 1, now_s_);
     }
@@ -239,7 +245,7 @@ void TieredEngine::evicted(ContextId id, double now_s) {
   if (prefixes_[id].slot) state_.in_pool(*prefixes_[id].slot, 0, now_s);
 }
 
-// What was computed can be stored, unless anything before it is lossy, as in Cache::store.
+// What was computed is stored, as in Cache::store. Behind what is lossy it is no uncompressed copy of what is there.
 void TieredEngine::keep(std::span<const ContextId> path, const Served& served, std::span<const Served::Part> pooled) {
   for (std::size_t i = 0; i < path.size(); ++i) {
     const auto& slot = prefixes_[path[i]].slot;
@@ -247,16 +253,17 @@ void TieredEngine::keep(std::span<const ContextId> path, const Served& served, s
     if (slot && i < pooled.size()) state_.in_pool(*slot, 1, now_s_, false, !pooled[i].exact);
   }
   const bool exact = served.exact();
-  for (std::size_t i = 0; exact && i < path.size(); ++i) {
+  for (std::size_t i = 0; i < path.size(); ++i) {
     if (prefixes_[path[i]].slot) {
       const bool computed = i >= served.pooled && !served.parts[i].tier;
-      if (computed && !keeps_everything()) {
+      if (computed && exact && !keeps_everything()) {
         copy(path[i]);
         catch_up();  // the next one finds its room taken
       }
       continue;
     }
-    store(path[i], i < pooled.size());
+    if (!exact && i < served.pooled) break;  // what the pool has lossily is no source
+    store(path[i], i < pooled.size(), served);
     if (!prefixes_[path[i]].slot) break;  // what follows could not be found again
   }
   settle();
@@ -279,7 +286,9 @@ void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {
 }
 
 // It is placed before the placement hears that the pool holds it, as a server's is.
-void TieredEngine::store(ContextId id, bool pooled) {
+void TieredEngine::store(ContextId id, bool pooled, const Served& behind) {
+  prefixes_[id].behind_lossy = !behind.exact();
+  prefixes_[id].inherited = behind.expected();
   add(id, std::nullopt);
   state_.place(*prefixes_[id].slot);
   const Candidate chosen = placed(id);

@@ -36,6 +36,7 @@ struct Served {
   double seconds = 0;  // one after another: transfers, decoding, computing
 
   bool exact() const { return std::ranges::all_of(parts, &Part::exact); }
+  double expected() const { return parts.empty() ? 1 : std::ranges::min(parts, {}, &Part::expected).expected; }
 };
 
 // As the engine's batch builder has it: only prompts that came within 1 / kSimulatedWaitWorth of a prompt's own
@@ -89,6 +90,8 @@ class TieredEngine final : public PlacementBackend {
     std::optional<PlacementSlot> slot = {};  // while it is stored
     bool has_copy = false;                   // its uncompressed KV lies on the lowest tier
     bool missed = false;                     // a move did not find it where it was placed
+    bool behind_lossy = false;               // it was computed behind lossy contexts,
+    double inherited = 1;                    // of which so much was expected
     std::uint32_t stored_children = 0;
   };
   // A context that could be loaded.
@@ -131,7 +134,7 @@ class TieredEngine final : public PlacementBackend {
   // Those from the first that are loaded rather than computed, one after another.
   Reads reads_of(std::span<const ContextId> path, double at_s, const Waits& waits) const;
   std::vector<Read> reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;
-  void store(ContextId id, bool pooled);
+  void store(ContextId id, bool pooled, const Served& behind);
   void settle();
   std::vector<std::uint64_t> read_since(const TieredResult& before, bool counted);
   void copy(ContextId id);

@@ -35,7 +35,8 @@ TieredEngine::Reads TieredEngine::reads_of(std::span<const ContextId> path, doub
       free_s[from.tier] += transfer_s;
       transferred_s = std::max(transferred_s, free_s[from.tier]);
     }
-    if (weighs_quality_) lost_s = std::max(lost_s, options_.alpha * (1 - from.quality));
+    const double expected = std::min(from.quality, prefixes_[id].inherited);
+    if (weighs_quality_) lost_s = std::max(lost_s, options_.alpha * (1 - expected));
     reads.push_back({from, transfer_s + decode, decode});
     loads.push_back({.ready_s = transferred_s + decoded_s, .lost_s = lost_s});
   }

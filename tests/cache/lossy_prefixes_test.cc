@@ -1,4 +1,4 @@
-// What was loaded lossily for one request serves the next from the pool, and is not stored.
+// What was loaded lossily for one request serves the next from the pool.
 #include <gtest/gtest.h>
 
 #include "support/cache_fixture.h"

@@ -20,6 +20,7 @@ class MetadataStoreForgetTest : public MetadataStoreTest {
 
   Status measure(const Hash128& key) {
     SHALE_TRY(metadata_store_->record_kind(key, ContextKind::kCode));
+    SHALE_TRY(metadata_store_->record_inherited(key, 0.9));
     return metadata_store_->record_quality({.key = key, .method = kKeydiff, .keep = 0.5, .quality = 0.8});
   }
   bool knows(const Hash128& key) const { return open()->kind(key) && !open()->qualities(key)->empty(); }
@@ -60,7 +61,9 @@ TEST_F(MetadataStoreForgetTest, PrefixesUsedLongestAgoGoWithAllThatIsOnlyTheirs)
   for (const Hash128& key : {kSecond, used(kMany - 1)}) {
     EXPECT_TRUE(metadata_store_->qualities(key)->empty());
     EXPECT_FALSE(open()->kind(key));
+    EXPECT_FALSE(open()->inherited(key));
   }
+  EXPECT_TRUE(open()->inherited(used(0)));
 }
 
 TEST_F(MetadataStoreForgetTest, WhoDoesNotKnowTheShippedTextsLosesNothingOfThem) {

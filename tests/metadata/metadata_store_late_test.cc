@@ -48,12 +48,14 @@ TEST_F(MetadataStoreLateTest, WhatWasMeasuredBeforeTheFolderAnswersIsKept) {
   ASSERT_TRUE(metadata_store->warning());
   EXPECT_NE(metadata_store->warning()->message.find("in memory until"), std::string::npos);
   measure(*metadata_store, kFirst, 0.75);
+  ASSERT_TRUE(metadata_store->record_inherited(kFirst, 0.9));
   look(*metadata_store);
   EXPECT_FALSE(metadata_store->quality_for(kSecond, kInt8, 1));
   answers_ = true;
   look(*metadata_store);
   expect_in_file(kFirst, 0.75);
   expect_in_file(kSecond, 0.5);
+  EXPECT_EQ(open()->inherited(kFirst), 0.9);
   EXPECT_EQ(metadata_store->quality_for(kSecond, kInt8, 1)->quality, 0.5) << "what was there before is known here, too";
   EXPECT_EQ(metadata_store->prefills()->size(), 2u);
   EXPECT_FALSE(metadata_store->warning());

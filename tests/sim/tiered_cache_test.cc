@@ -7,6 +7,8 @@
 
 #include "sim/contexts.h"
 #include "sim/made_trace.h"
+#include "sim/tiered_engine.h"
+#include "sim/tiered_setup.h"
 
 namespace shale::testing {
 namespace {
@@ -105,7 +107,7 @@ TEST(SimulateTiers, WhatWasSaidIsFoundByTheNextTurn) {
   }
 }
 
-TEST(SimulateTiers, WhatWasSaidOfALossyPromptIsNotStored) {
+TEST(SimulateTiers, WhatWasSaidOfALossyPromptIsStored) {
   const Trace trace = make_trace({{.ids = {1}},
                                   {.arrival_s = 20, .ids = {1, 2}, .output_tokens = 4, .output_blocks = 1},
                                   {.arrival_s = 40, .ids = {1, 2}}},
@@ -114,7 +116,7 @@ TEST(SimulateTiers, WhatWasSaidOfALossyPromptIsNotStored) {
                                           .profiles = {{{"coded", 1, 0.5, 1, 0}}},
                                           .planner = "fixed",
                                           .fixed_method = "coded"});
-  EXPECT_EQ(result.tokens_computed, 4u + 4);
+  EXPECT_EQ(result.tokens_computed, 4u);
 }
 
 TEST(SimulateTiers, ComputesWhatIsInNoBlock) {
@@ -283,16 +285,31 @@ TEST(SimulateTiers, ACopyThatWasDroppedDoesNotComeBack) {
 }
 
 // Lossy is what was encoded, also where answers over it were as good.
-TEST(SimulateTiers, WhatIsComputedOnALossyBeginningIsNotStored) {
+TEST(SimulateTiers, WhatIsComputedBehindALossyBeginningIsStoredAndNeverExact) {
   const Trace trace = make_trace(
       {{.arrival_s = 0, .ids = {1, 2}}, {.arrival_s = 20, .ids = {1, 2, 3}}, {.arrival_s = 40, .ids = {1, 2, 3}}}, 4);
   TieredOptions options{.hardware = machine(kUnlimited),
                         .profiles = {{{"coded", 1, 0.5, 1, 0}}},
                         .planner = "fixed",
                         .fixed_method = "coded"};
-  EXPECT_EQ(run(trace, options).tokens_computed, 8u + 4 + 4);
+  EXPECT_EQ(run(trace, options).tokens_computed, 8u + 4);
   options.planner = "lru";
   EXPECT_EQ(run(trace, options).tokens_computed, 8u + 4);
+
+  const Contexts contexts(trace);
+  options.planner = "fixed";
+  const auto setup = TieredSetup::make(options);
+  ASSERT_TRUE(setup);
+  TieredEngine engine(contexts, options, *setup);
+  for (const TraceRequest& request : trace.requests) {
+    const Prompt prompt = contexts.prompt(trace, request);
+    const Served served = engine.look_up(prompt, request.arrival_s);
+    EXPECT_EQ(served.exact(), request.arrival_s == 0);
+    engine.finish(prompt.path, served, request.arrival_s, true);
+  }
+  const Served whole = engine.look_up(contexts.prompt(trace, trace.requests[2]), 60);
+  EXPECT_EQ(whole.computed_tokens, 0u);
+  EXPECT_FALSE(whole.parts[2].exact);
 }
 
 TEST(SimulateTiers, MemoryThatHoldsMoreIsFaster) {

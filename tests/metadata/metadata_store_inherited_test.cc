@@ -1,0 +1,34 @@
+// What a metadata store knows of prefixes that were computed behind lossy forms.
+#include <gtest/gtest.h>
+
+#include "metadata/metadata_store_fixture.h"
+
+namespace shale {
+namespace {
+
+// Until it is recorded it is known to one process; in one metric it says nothing of another.
+TEST_F(MetadataStoreTest, WhatPrefixesInheritedSurvivesRestartOnceItIsRecorded) {
+  {
+    const auto metadata_store = open(), other = open();
+    metadata_store->inherit(kFirst, 0.9);
+    ASSERT_TRUE(metadata_store->record_inherited(kSecond, 0.8));
+    ASSERT_TRUE(other->refresh().value_or(false));
+    EXPECT_FALSE(other->inherited(kFirst));
+    EXPECT_EQ(other->inherited(kSecond), 0.8);
+    ASSERT_TRUE(other->record_inherited(kThird, 0.7));
+    ASSERT_TRUE(metadata_store->refresh().value_or(false));
+    EXPECT_EQ(metadata_store->inherited(kFirst), 0.9) << "reading what others know loses nothing";
+    EXPECT_EQ(metadata_store->quality_for(kThird, Method::full(), 1)->expected, 1);
+  }
+  const auto metadata_store = open();
+  EXPECT_FALSE(metadata_store->inherited(kFirst));
+  EXPECT_EQ(metadata_store->inherited(kSecond), 0.8);
+  ASSERT_TRUE(metadata_store->measure_in("f1"));
+  EXPECT_FALSE(metadata_store->inherited(kSecond));
+  ASSERT_TRUE(metadata_store->forget(kSecond));
+  EXPECT_FALSE(open()->inherited(kSecond));
+  EXPECT_EQ(open()->inherited(kThird), 0.7);
+}
+
+}  // namespace
+}  // namespace shale
