@@ -69,7 +69,7 @@ std::string Attack::new_prompt() {
 Result<ServedAnswer> Attack::ask(const std::string& prompt, const std::string& key) const {
   SHALE_TRY(check_interrupt());
   ServedAnswer answer =
-      ask_server(server_.port(), chat_body(prompt, "Go on.", 2, false), clock_, clock_.now_s(), kWaitS, key);
+      ask_server(server_.port(), chat_body(prompt, {"Go on."}, 2, false), clock_, clock_.now_s(), kWaitS, key);
   if (!answer.error.empty()) return fail(ErrorCode::kIo, "the server: {}", answer.error);
   return answer;
 }

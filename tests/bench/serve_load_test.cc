@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "support/byte_tokenizer.h"
 #include "support/temporary_folder.h"
@@ -44,6 +45,67 @@ TEST(ServeLoad, AnotherRateIsTheSameRequestsAtOtherTimes) {
     EXPECT_DOUBLE_EQ(4 * fast[i].at_s, load[i].at_s);
     EXPECT_EQ(fast[i].context, load[i].context);
     EXPECT_EQ(fast[i].question, load[i].question);
+  }
+}
+
+TEST(ServeLoad, ChatsAskTheirContextsQuestionsInTurn) {
+  const ServeLoadOptions options{.requests = 11, .turns = 4};
+  const auto contexts = contexts_of(12);
+  const auto load = make_load(contexts, {}, options).value();
+  ASSERT_EQ(load.size(), 11u);
+  EXPECT_EQ(chats_of(options), 3u);
+  for (std::size_t i = 0; i < load.size(); ++i) {
+    const LoadRequest &request = load[i], &first = load[i - i % 4];
+    EXPECT_EQ(request.chat, i / 4);
+    EXPECT_EQ(request.turn, i % 4 + 1);
+    EXPECT_EQ(request.context, first.context);
+    if (request.turn < 4) {
+      EXPECT_EQ(request.question, (first.question + i % 4) % 3);
+      EXPECT_EQ(question_of(contexts[0], request.question), contexts[0].questions[request.question]);
+    } else {
+      EXPECT_GE(request.question, 3u) << "each was asked";
+      EXPECT_FALSE(question_of(contexts[0], request.question).empty());
+    }
+  }
+}
+
+TEST(ServeLoad, OneQuestionIsFollowedByGeneralOnes) {
+  std::vector<LoadContext> contexts = contexts_of(3);
+  for (LoadContext& context : contexts) context.questions = {"Who?"};
+  const auto load = make_load(contexts, {}, {.requests = 60, .turns = 20}).value();
+  std::set<std::string_view> openers;
+  for (std::size_t i = 0; i < load.size(); ++i) {
+    const std::string_view question = question_of(contexts[0], load[i].question);
+    EXPECT_EQ(question == "Who?", load[i].turn == 1);
+    if (load[i].turn > 1) {
+      EXPECT_NE(load[i].question, load[i - 1].question);
+    }
+    if (load[i].turn == 2) openers.insert(question);
+  }
+  EXPECT_GT(openers.size(), 1u) << "not every chat goes on alike";
+}
+
+TEST(ServeLoad, TheRateIsThatOfAllRequestsAndPausesArePeoples) {
+  const ServeLoadOptions options{.requests = 20'000, .turns = 4, .turn_gap_s = 3};
+  const auto load = load_of(options), fast = at_rate(load, 8);
+  EXPECT_EQ(load, load_of(options));
+  EXPECT_NEAR(load[19'996].at_s / 20'000, 1, 0.05);
+  double pauses = 0;
+  for (std::size_t i = 0; i < load.size(); ++i) {
+    EXPECT_EQ(load[i].pause_s > 0, load[i].turn > 1);
+    EXPECT_EQ(fast[i].pause_s, load[i].pause_s);
+    EXPECT_DOUBLE_EQ(8 * fast[i].at_s, load[i].at_s);
+    pauses += load[i].pause_s;
+  }
+  EXPECT_NEAR(pauses / 15'000, 3, 0.1);
+}
+
+TEST(ServeLoad, ChatsOfOneTurnAreWhatChatsBeginWith) {
+  const auto chats = load_of({.requests = 40, .turns = 2}), single = load_of({.requests = 20});
+  for (std::size_t i = 0; i < single.size(); ++i) {
+    LoadRequest first = chats[2 * i];
+    first.at_s /= 2;
+    EXPECT_EQ(first, single[i]);
   }
 }
 
@@ -103,6 +165,19 @@ TEST_F(TraceLoad, HasTheTracesTimesAndLengths) {
   EXPECT_EQ(load[2].answer_tokens, 1u);
 }
 
+TEST_F(TraceLoad, GivesChatsTheirTimesAndLengths) {
+  const auto path = trace("2023-11-16 18:00:00.0,50,7\n2023-11-16 18:00:01.0,900,40\n2023-11-16 18:00:08.0,20,1\n");
+  const ServeLoadOptions options{.requests = 5, .turns = 2};
+  const auto arrivals = read_arrivals(path, chats_of(options)).value();
+  const auto contexts = contexts_of(4);
+  const auto load = make_load(contexts, arrivals, options).value();
+  const auto own = at_rate(load, 2 * rate_of(arrivals));
+  EXPECT_DOUBLE_EQ(own[2].at_s, 1);
+  EXPECT_DOUBLE_EQ(own[4].at_s, 8);
+  EXPECT_EQ(load[1].context_tokens, 50u) << "a chat's context stays as it is";
+  EXPECT_EQ(load[1].answer_tokens, 7u);
+}
+
 TEST_F(TraceLoad, ATraceThatIsTooShortSaysSo) {
   const auto path = trace("2023-11-16 18:00:00.0,50,7\n2023-11-16 18:00:00.0,9,4\n");
   EXPECT_THAT(read_arrivals(path, 3).error().message, HasSubstr("has 2 requests"));
@@ -126,6 +201,7 @@ TEST(LoadContexts, AreOpenedByAQuestionThatTheLoadDoesNotAsk) {
   ASSERT_EQ(load.size(), 2u);
   EXPECT_EQ(load[1].context, 1u);
   EXPECT_EQ(load[1].question, LoadRequest::kOpening);
+  EXPECT_EQ(question_of(both[1], load[1].question), one.opening);
 }
 
 TEST(LoadContexts, AreCutToTokensAndWholeCharacters) {

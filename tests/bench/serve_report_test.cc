@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <tuple>
 
 #include "loadtest/serve/serve_compare.h"
 
@@ -40,7 +41,7 @@ ServeRow row(const std::string& planner, std::vector<ServedAnswer> answers, doub
                .answers = std::move(answers),
                .metrics = {}};
   for (std::size_t i = 0; i < row.answers.size(); ++i) {
-    row.load.push_back({.at_s = static_cast<double>(i), .context = i, .question = 0});
+    row.load.push_back({.at_s = static_cast<double>(i), .chat = i, .context = i, .question = 0});
   }
   return row;
 }
@@ -55,9 +56,9 @@ TEST(ServeMetrics, AreNearestRanksOfWhatWasAnswered) {
   EXPECT_EQ(metrics.requests, 101u);
   EXPECT_EQ(metrics.failed, 1u);
   EXPECT_EQ(metrics.lossy, 1u);
-  EXPECT_EQ(metrics.ttft_p50, 50);
-  EXPECT_EQ(metrics.ttft_p90, 90);
-  EXPECT_EQ(metrics.ttft_p99, 99);
+  EXPECT_EQ(metrics.ttft.p50, 50);
+  EXPECT_EQ(metrics.ttft.p90, 90);
+  EXPECT_EQ(metrics.ttft.p99, 99);
   EXPECT_EQ(metrics.itl_p50, 0.25);
   EXPECT_EQ(metrics.itl_max, 5.25);
   EXPECT_EQ(metrics.e2e_p50, 51);
@@ -81,10 +82,10 @@ TEST(ServeReport, RepeatsAreRequestsWhoseContextWasAskedAboutBefore) {
   ServeRow prefill = row("prefill", {answer(9, 1), answer(8, 1), answer(2, 1), failed(), answer(4, 1), answer(6, 1)});
   for (std::size_t i = 0; i < 6; ++i) prefill.load[i].context = std::array{0, 1, 0, 2, 2, 1}[i];
   const ServeMetrics metrics = metrics_of(prefill);
-  EXPECT_EQ(metrics.repeats, 3u);
-  EXPECT_EQ(metrics.repeat_ttft_p50, 4);
-  EXPECT_EQ(metrics.repeat_ttft_p90, 6);
-  EXPECT_EQ(metrics.ttft_p90, 9);
+  EXPECT_EQ(metrics.repeat_ttft.requests, 3u);
+  EXPECT_EQ(metrics.repeat_ttft.p50, 4);
+  EXPECT_EQ(metrics.repeat_ttft.p90, 6);
+  EXPECT_EQ(metrics.ttft.p90, 9);
 
   ServeRow lru = prefill;
   lru.planner = "lru";
@@ -107,6 +108,41 @@ TEST(ServeReport, RepeatsAreRequestsWhoseContextWasAskedAboutBefore) {
   const ServeRow first = row("lru", {answer(1, 1)});
   EXPECT_TRUE(to_json(first)["repeat_ttft_p50"].is_null());
   EXPECT_THAT(text_tables({&first, 1}), Not(HasSubstr("0 / 0 / 0")));
+}
+
+// Two chats of two turns, and one of three whose second failed.
+TEST(ServeReport, LaterTurnsStandByThemselves) {
+  ServeRow prefill = row("prefill", {answer(9, 1), answer(8, 1), answer(4, 1), answer(7, 1), answer(2, 1), failed()});
+  for (std::size_t i = 0; i < 6; ++i) {
+    prefill.load[i].chat = prefill.load[i].context = i % 3;
+    prefill.load[i].turn = i / 3 + 1;
+  }
+  prefill.not_asked = 1;
+  prefill.answers[4].computed_tokens = 60;
+  const ServeMetrics metrics = metrics_of(prefill);
+  EXPECT_EQ(metrics.requests, 6u);
+  EXPECT_EQ(metrics.failed, 1u);
+  EXPECT_EQ(metrics.not_asked, 1u);
+  EXPECT_EQ(metrics.later_ttft.requests, 2u);
+  EXPECT_EQ(metrics.later_ttft.p50, 2);
+  EXPECT_EQ(metrics.later_ttft.p99, 7);
+  EXPECT_EQ(metrics.later_computed_tokens, 45);
+  EXPECT_EQ(metrics.ttft.p99, 9);
+
+  const Json json = to_json(prefill);
+  EXPECT_EQ(json["not_asked"], 1);
+  EXPECT_EQ(json["later_turns"], 2);
+  EXPECT_EQ(json["later_ttft_p90"], 7);
+  EXPECT_EQ(json["later_computed_tokens_mean"], 45);
+  const auto requests = request_rows(prefill);
+  EXPECT_EQ(requests[4]["chat"], 1);
+  EXPECT_EQ(requests[4]["turn"], 2);
+  EXPECT_THAT(text_tables({&prefill, 1}), HasSubstr("2 / 7 / 7        45.0"));
+
+  const ServeRow single = row("prefill", {answer(1, 1)});
+  EXPECT_THAT(text_tables({&single, 1}), Not(HasSubstr("later turns")));
+  EXPECT_TRUE(to_json(single)["later_ttft_p50"].is_null());
+  EXPECT_TRUE(to_json(single)["later_computed_tokens_mean"].is_null());
 }
 
 TEST(ServeReport, SaysWhoseCoresOthersTook) {
@@ -181,6 +217,25 @@ TEST(ServeCompare, WhatFailedUnderOneIsLeftOutUnderBoth) {
   EXPECT_THAT(paired.ttft.own, ElementsAre(ElementsAre(3)));
   EXPECT_THAT(paired.ttft.base, ElementsAre(ElementsAre(1)));
   EXPECT_THAT(paired.itl.own, ElementsAre(ElementsAre(1, 1)));
+}
+
+// Later turns come in another order where answers took longer, and not at all where one before failed.
+TEST(ServeCompare, RequestsAreComparedByChatAndTurn) {
+  ServeRow prefill = row("prefill", {answer(1, 1), answer(2, 1), answer(3, 1), answer(4, 1)});
+  ServeRow lru = row("lru", {answer(5, 1), answer(7, 1), failed()});
+  const std::vector<std::pair<std::size_t, std::size_t>> theirs = {{0, 1}, {1, 1}, {0, 2}, {1, 2}};
+  const std::vector<std::pair<std::size_t, std::size_t>> own = {{0, 1}, {0, 2}, {1, 1}};
+  for (std::size_t i = 0; i < 4; ++i) std::tie(prefill.load[i].chat, prefill.load[i].turn) = theirs[i];
+  for (std::size_t i = 0; i < 3; ++i) std::tie(lru.load[i].chat, lru.load[i].turn) = own[i];
+  lru.not_asked = 1;
+  const std::vector<ServeRow> rows = {prefill, lru};
+  const auto groups = groups_of(rows);
+  const PairedValues paired = pair_up(groups[1], groups[0]);
+  EXPECT_THAT(paired.ttft.base, ElementsAre(ElementsAre(1, 3)));
+  EXPECT_THAT(paired.ttft.own, ElementsAre(ElementsAre(5, 7)));
+  EXPECT_THAT(paired.later_ttft.base, ElementsAre(ElementsAre(3)));
+  EXPECT_THAT(paired.later_ttft.own, ElementsAre(ElementsAre(7)));
+  EXPECT_THAT(text_tables(rows), HasSubstr("of these, later turns"));
 }
 
 TEST(ServeCompare, SpansAreAsLongAsTheLongestQueue) {

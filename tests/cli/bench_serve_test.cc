@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <map>
 #include <numeric>
 
 #include "cli/shale_program.h"
@@ -95,6 +96,45 @@ TEST_F(BenchServeTest, EveryPlannerGetsTheSameRequests) {
   EXPECT_EQ(asked["prefill"], asked["lru"]);
   EXPECT_THAT(read(page), HasSubstr("<polyline"));
   EXPECT_TRUE(std::filesystem::is_empty(folder())) << "servers leave nothing";
+}
+
+TEST_F(BenchServeTest, ChatsGoOnWhereTheirAnswersEnded) {
+  const auto requests = home_.path() / "requests.jsonl";
+  const Outcome outcome = bench({"--rate", "20", "--requests", "8", "--turns", "3", "--turn-gap", "0.02",
+                                 "--max-tokens", "3", "--planner", "no-reuse,lru", "--requests-out", requests});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = outcome.objects();
+  ASSERT_EQ(rows.size(), 2u);
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.dump());
+    EXPECT_EQ(row["requests"], 8);
+    EXPECT_EQ(row["failed"], 0);
+    EXPECT_EQ(row["not_asked"], 0);
+    EXPECT_EQ(row["later_turns"], 5);
+    EXPECT_GT(row["later_ttft_p50"], 0);
+  }
+  EXPECT_LT(rows[1]["later_computed_tokens_mean"], rows[0]["later_computed_tokens_mean"]) << "the pool has the chat";
+
+  std::istringstream lines(read(requests));
+  std::map<std::string, std::map<std::pair<int, int>, nlohmann::json>> asked;  // by chat and turn
+  for (std::string line; std::getline(lines, line);) {
+    const auto request = nlohmann::json::parse(line);
+    asked[request["planner"]][{request["chat"], request["turn"]}] = request;
+  }
+  for (const auto& [planner, chats] : asked) {
+    EXPECT_EQ(chats.size(), 8u) << planner;
+    for (const auto& [at, request] : chats) {
+      const auto& [chat, turn] = at;
+      EXPECT_EQ(request["context"], asked["lru"][at]["context"]);
+      EXPECT_EQ(request["question"], asked["lru"][at]["question"]);
+      if (turn == 1) continue;
+      const auto& before = chats.at({chat, turn - 1});
+      EXPECT_EQ(request["context"], before["context"]);
+      EXPECT_GT(request["prompt_tokens"], before["prompt_tokens"]) << "it has all that was said before";
+      EXPECT_GT(request["arrival"], before["arrival"].get<double>() + before["e2e"].get<double>());
+    }
+  }
+  EXPECT_EQ(asked["no-reuse"].size(), 8u);
 }
 
 TEST_F(BenchServeTest, ServersHaveNoneOfTheUsersOptions) {
@@ -218,6 +258,7 @@ TEST_F(BenchServeTest, OptionsAreCheckedFirst) {
       {{}, "--rate is missing"},
       {{"--rate", "1", "--planner", "oracle"}, "oracle"},
       {{"--rate", "1", "--max-num-seqs", "0"}, "--max-num-seqs"},
+      {{"--rate", "1", "--turns", "0"}, "--turns"},
       {{"--rate", "1", "--prefix-eviction", "belady"}, "hazard"},
       {{"--rate", "1", "--arrivals", "/nowhere.csv"}, "/nowhere.csv"},
       {{"--rate", "1", "--tiers", "memory:?size=8MB", "--remote", folder()}, "--remote"},

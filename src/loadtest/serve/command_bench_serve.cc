@@ -40,6 +40,7 @@ constexpr char kBenchServeExamples[] =
     "    --planner prefill,lru,shale --seeds 3 --memory-size 200MB --disk-size 600MB --throttle-disk hdd --html "
     "load.html\n"
     "  shale bench serve --contexts nq.jsonl --arrivals azure_llm_2023_conv.csv --rate 0.7 --planner no-reuse,shale\n"
+    "  shale bench serve --contexts nq.jsonl --turns 4 --turn-gap 10 --rate 0.5x --requests 400 --planner lru,shale\n"
     "  shale bench serve --contexts nq.jsonl --rate 1x --tiers 'memory:?size=200MB,file:{folder}/kv?size=600MB'";
 
 Status write_requests(const std::string& path, const ServeRow& row, bool first) {
@@ -111,6 +112,16 @@ void add_bench_serve(Command parent, Action& chosen) {
       .check(known_planner(kNoReuse))
       .type_name("PLANNER,...")
       .default_str(fmt::format("{}", fmt::join(options->planners, ",")));
+  command
+      .add_option("--turns", options->bench.turns,
+                  "Questions of a chat: each after the first comes with the chat so far, a pause after its last answer")
+      .range(1u, 1000u)
+      .type_name("N")
+      .capture_default_str();
+  command.add_option("--turn-gap", options->bench.turn_gap_s, "Mean of these pauses, which are exponential")
+      .range(0.0, 86400.0)
+      .type_name("SECONDS")
+      .capture_default_str();
   command
       .add_option(
           "--dribbling", options->dribbling,

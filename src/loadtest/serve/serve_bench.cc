@@ -63,7 +63,7 @@ Status ServeBench::read_contexts() {
 Status ServeBench::prepare() {
   if (contexts_.empty()) SHALE_TRY(read_contexts());
   if (options_.arrivals != kPoisson) {
-    SHALE_ASSIGN(trace_, read_arrivals(options_.arrivals, options_.requests));
+    SHALE_ASSIGN(trace_, read_arrivals(options_.arrivals, chats_of(load_options(options_.seed))));
   }
   if (trace_.empty() && options_.rates.empty()) {
     return fail(ErrorCode::kInvalidArgument,
@@ -97,7 +97,7 @@ Result<std::vector<ServedAnswer>> ServeBench::ask(const Bed& bed, std::vector<Lo
     progress(answers.size(), requests.size());
     request.answer_tokens = 1;
     const double start_s = clock.now_s();
-    answers.push_back(ask_server(bed.server.port(), body_of(request), clock, start_s, kAskedWaitS));
+    answers.push_back(ask_server(bed.server.port(), body_of({&request, 1}, {}), clock, start_s, kAskedWaitS));
     SHALE_TRY(check_interrupt());
     const std::string& error = answers.back().error;
     if (!error.empty()) return fail(ErrorCode::kIo, "the server failed at the first requests: {}", error);
@@ -108,19 +108,22 @@ Result<std::vector<ServedAnswer>> ServeBench::ask(const Bed& bed, std::vector<Lo
 std::string ServeBench::about() const {
   std::size_t tokens = 0;
   for (const LoadContext& context : contexts_) tokens += context.tokens.size();
+  const std::string chats =
+      options_.turns > 1 ? fmt::format(", chats of {} turns with pauses of {:g} s", options_.turns, options_.turn_gap_s)
+                         : "";
   return fmt::format(
-      "{}: {} contexts of {} tokens on average, Zipf {:g}, {} requests a run, {} arrivals\n"
+      "{}: {} contexts of {} tokens on average, Zipf {:g}, {} requests a run, {} arrivals{}\n"
       "capacity with nothing reused: {:.3g} requests a second, {:.0f} tokens a second\n",
       served_name(options_.serve.serving.model.model), contexts_.size(), tokens / contexts_.size(), options_.zipf,
       options_.requests, trace_.empty() ? "Poisson" : std::filesystem::path(options_.arrivals).filename().string(),
-      capacity_.requests_per_s, capacity_.tokens_per_s);
+      chats, capacity_.requests_per_s, capacity_.tokens_per_s);
 }
 
 std::vector<double> ServeBench::rates() const {
   std::vector<double> rates;
   for (const auto& rate : options_.rates)
     rates.push_back(rate.to_prefill ? rate.value * capacity_.requests_per_s : rate.value);
-  if (rates.empty()) rates.push_back(rate_of(trace_));
+  if (rates.empty()) rates.push_back(rate_of(trace_) * static_cast<double>(options_.turns));
   return rates;
 }
 
@@ -133,23 +136,34 @@ Result<ServeRow> ServeBench::run(const Bed& bed, const std::string& planner, dou
                .answers = {},
                .metrics = {}};
   SHALE_ASSIGN(std::vector<LoadRequest> load, load_of(seed));
-  row.load = at_rate(std::move(load), rate);
+  const std::size_t planned = load.size();
   const ServeChild& server = bed.server;
   SHALE_ASSIGN(const Metrics before, server.metrics());
   Progress progress(options_.output, fmt::format("{} at {:.3g} a second, seed {}", planner, rate, seed));
-  SHALE_ASSIGN(row.answers, run_load(server.port(), row.load,
-                                     {.body = [this](const LoadRequest& request) { return body_of(request); },
-                                      .progress = [&](std::size_t answered) { progress(answered, row.load.size()); },
-                                      .give_up = [&] { server.kill(); }}));
+  SHALE_ASSIGN(ServedLoad served,
+               run_load(server.port(), at_rate(std::move(load), rate),
+                        {.body = [this](const auto& turns, const auto& answers) { return body_of(turns, answers); },
+                         .progress = [&](std::size_t answered) { progress(answered, planned); },
+                         .give_up = [&] { server.kill(); }}));
+  row.not_asked = planned - served.load.size();
+  row.load = std::move(served.load);
+  row.answers = std::move(served.answers);
   SHALE_ASSIGN(row.metrics, server.metrics());
   for (const auto& [name, value] : before) row.metrics[name] -= value;
   return row;
 }
 
+ServeLoadOptions ServeBench::load_options(std::uint64_t seed) const {
+  return {.requests = options_.requests,
+          .turns = options_.turns,
+          .turn_gap_s = options_.turn_gap_s,
+          .zipf = options_.zipf,
+          .answer_tokens = answer_tokens_max(),
+          .seed = seed};
+}
+
 Result<std::vector<LoadRequest>> ServeBench::load_of(std::uint64_t seed) const {
-  return make_load(
-      contexts_, trace_,
-      {.requests = options_.requests, .zipf = options_.zipf, .answer_tokens = answer_tokens_max(), .seed = seed});
+  return make_load(contexts_, trace_, load_options(seed));
 }
 
 // A trace's answers are as long as they were, unless a bound was asked for.
@@ -158,12 +172,11 @@ std::uint32_t ServeBench::answer_tokens_max() const {
   return trace_.empty() || given ? *options_.serve.server.api.max_tokens : ~std::uint32_t{0};
 }
 
-std::string ServeBench::body_of(const LoadRequest& request) const {
-  const LoadContext& context = contexts_[request.context];
-  const bool opening = request.question == LoadRequest::kOpening;
-  return chat_body(text_of(context, request.context_tokens, tokenizer_),
-                   opening ? context.opening : context.questions[request.question], request.answer_tokens,
-                   options_.exact, options_.to_the_end);
+std::string ServeBench::body_of(std::span<const LoadRequest> turns, const std::vector<std::string>& answers) const {
+  const LoadRequest& asked = turns.back();
+  const LoadContext& context = contexts_[asked.context];
+  return chat_body(text_of(context, asked.context_tokens, tokenizer_), dialogue_of(context, turns, answers),
+                   asked.answer_tokens, options_.exact, options_.to_the_end);
 }
 
 Result<ServeBench::Bed> ServeBench::start(const std::string& planner, const std::vector<std::string>& more,

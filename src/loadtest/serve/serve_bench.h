@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct ServeBenchOptions {
   std::size_t contexts_max = 0, requests = 100, seeds = 1;
   std::uint32_t context_tokens = 0;
   std::uint64_t seed = 1;
+  std::size_t turns = 1;  // of a chat
+  double turn_gap_s = 5;  // mean pause before a later one
   double zipf = 1;
   std::string arrivals = "poisson", folder, remote;
   bool exact = false;
@@ -87,9 +90,11 @@ class ServeBench {
   Result<std::vector<ServedAnswer>> ask(const Bed& bed, std::vector<LoadRequest> requests, const char* what) const;
 
  private:
+  ServeLoadOptions load_options(std::uint64_t seed) const;
   Result<std::vector<LoadRequest>> load_of(std::uint64_t seed) const;
   std::uint32_t answer_tokens_max() const;
-  std::string body_of(const LoadRequest& request) const;
+  // Of the last of `turns`, a chat's so far, whose others were answered so. Thread-safe.
+  std::string body_of(std::span<const LoadRequest> turns, const std::vector<std::string>& answers) const;
 
   const ServeBenchOptions& options_;
   const Tokenizer& tokenizer_;

@@ -4,6 +4,7 @@
 #include <httplib.h>
 
 #include <cmath>
+#include <utility>
 
 namespace shale {
 namespace {
@@ -55,16 +56,15 @@ void from_json(const Json& json, ServedForm& form) {
   json.at("from").get_to(form.from);
 }
 
-std::string chat_body(std::string_view context, std::string_view question, std::uint32_t answer_tokens, bool exact,
-                      bool to_the_end) {
-  Json body = {{"messages",
-                {{{"role", "system"}, {"content", std::string(context)}},
-                 {{"role", "user"}, {"content", std::string(question)}}}},
-               {"temperature", 0},
-               {"max_tokens", answer_tokens},
-               {"ignore_eos", to_the_end},
-               {"stream", true},
-               {"stream_options", {{"include_usage", true}}}};
+std::string chat_body(std::string_view context, const std::vector<std::string>& said, std::uint32_t answer_tokens,
+                      bool exact, bool to_the_end) {
+  Json messages = Json::array();
+  messages.push_back({{"role", "system"}, {"content", std::string(context)}});
+  for (std::size_t i = 0; i < said.size(); ++i) {
+    messages.push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", said[i]}});
+  }
+  Json body = {{"messages", std::move(messages)}, {"temperature", 0}, {"max_tokens", answer_tokens},
+               {"ignore_eos", to_the_end},        {"stream", true},   {"stream_options", {{"include_usage", true}}}};
   if (exact) body["exact"] = true;
   return body.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

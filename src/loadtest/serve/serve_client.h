@@ -39,10 +39,11 @@ struct ServedAnswer {
   std::string error;  // empty: answered to its end
 };
 
-// A chat's body: the context is its system message. Greedy. `to_the_end`: as long as asked whatever the model says, so
-// that every server does the same work.
-std::string chat_body(std::string_view context, std::string_view question, std::uint32_t answer_tokens, bool exact,
-                      bool to_the_end = true);
+// A chat's body: the context is its system message; what was `said` are questions and answers in turn, the last one the
+// question that is asked. Greedy. `to_the_end`: as long as asked whatever the model says, so that every server does the
+// same work.
+std::string chat_body(std::string_view context, const std::vector<std::string>& said, std::uint32_t answer_tokens,
+                      bool exact, bool to_the_end = true);
 
 // Cuts a stream of server-sent events into the data of each, however its bytes arrive.
 class EventStream {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <random>
+#include <utility>
 
 #include "core/quantile.h"
 #include "loadtest/serve/waiting_spans.h"
@@ -37,6 +39,15 @@ std::size_t span_of(const ServeGroup& own, const ServeGroup& base) {
   return std::max(kSpanLeast, std::min(together, requests / kSpansLeast));
 }
 
+// Of the requests that did not fail, by chat and turn.
+std::map<std::pair<std::size_t, std::size_t>, const ServedAnswer*> answers_of(const ServeRow& row) {
+  std::map<std::pair<std::size_t, std::size_t>, const ServedAnswer*> answers;
+  for (std::size_t i = 0; i < row.answers.size(); ++i) {
+    if (row.answers[i].error.empty()) answers[{row.load[i].chat, row.load[i].turn}] = &row.answers[i];
+  }
+  return answers;
+}
+
 }  // namespace
 
 std::vector<ServeGroup> groups_of(std::span<const ServeRow> rows) {
@@ -66,24 +77,30 @@ PairedValues pair_up(const ServeGroup& own, const ServeGroup& base) {
   PairedValues paired;
   const std::size_t span = span_of(own, base);
   for (std::size_t seed = 0; seed < std::min(own.rows.size(), base.rows.size()); ++seed) {
-    const auto &mine = own.rows[seed]->answers, &theirs = base.rows[seed]->answers;
-    const std::vector<bool> repeats = repeats_of(own.rows[seed]->load);
-    for (std::size_t i = 0; i < std::min(mine.size(), theirs.size()); ++i) {
+    const ServeRow& theirs = *base.rows[seed];
+    const auto mine = answers_of(*own.rows[seed]);
+    const std::vector<bool> repeats = repeats_of(theirs.load);
+    for (std::size_t i = 0; i < theirs.answers.size(); ++i) {
       if (i % span == 0) {
-        for (PairedValues::Values* values : {&paired.ttft, &paired.repeat_ttft, &paired.itl}) {
+        for (PairedValues::Values* values : {&paired.ttft, &paired.itl, &paired.repeat_ttft, &paired.later_ttft}) {
           values->own.emplace_back();
           values->base.emplace_back();
         }
       }
-      if (!mine[i].error.empty() || !theirs[i].error.empty()) continue;
-      paired.ttft.own.back().push_back(mine[i].pieces_s.front());
-      paired.ttft.base.back().push_back(theirs[i].pieces_s.front());
-      if (repeats[i]) {
-        paired.repeat_ttft.own.back().push_back(mine[i].pieces_s.front());
-        paired.repeat_ttft.base.back().push_back(theirs[i].pieces_s.front());
-      }
-      std::ranges::copy(gaps_of(mine[i]), std::back_inserter(paired.itl.own.back()));
-      std::ranges::copy(gaps_of(theirs[i]), std::back_inserter(paired.itl.base.back()));
+      const LoadRequest& request = theirs.load[i];
+      const ServedAnswer& at_base = theirs.answers[i];
+      const auto found = mine.find({request.chat, request.turn});
+      if (found == mine.end() || !at_base.error.empty()) continue;
+      const ServedAnswer& at_own = *found->second;
+      const auto add_ttft = [&](PairedValues::Values& values) {
+        values.own.back().push_back(at_own.pieces_s.front());
+        values.base.back().push_back(at_base.pieces_s.front());
+      };
+      add_ttft(paired.ttft);
+      if (repeats[i]) add_ttft(paired.repeat_ttft);
+      if (request.turn > 1) add_ttft(paired.later_ttft);
+      std::ranges::copy(gaps_of(at_own), std::back_inserter(paired.itl.own.back()));
+      std::ranges::copy(gaps_of(at_base), std::back_inserter(paired.itl.base.back()));
     }
   }
   return paired;

@@ -22,13 +22,15 @@ std::vector<ServeGroup> groups_of(std::span<const ServeRow> rows);
 // The first one at the same rate.
 const ServeGroup* base_of(const std::vector<ServeGroup>& groups, const ServeGroup& group);
 
-// What two planners measured of the same requests, by spans of neighbours: as many as waited together at most under
-// either, a quarter of a run at most, but ten at least. Those that failed under either are left out under both.
+// What two planners measured of the same requests (by chat and turn), by spans of neighbours in the order of the base's
+// planned times: as many as waited together at most under either, a quarter of a run at most, but ten at least. Those
+// that failed or were not asked under either are left out under both.
 struct PairedValues {
   struct Values {
     std::vector<std::vector<double>> own, base;
   };
-  Values ttft, repeat_ttft, itl;  // repeats: whose context was asked about before
+  Values ttft, itl;
+  Values repeat_ttft, later_ttft;  // as in ServeMetrics
 };
 PairedValues pair_up(const ServeGroup& own, const ServeGroup& base);
 

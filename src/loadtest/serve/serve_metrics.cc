@@ -8,6 +8,13 @@
 #include "core/quantile.h"
 
 namespace shale {
+namespace {
+
+TtftQuantiles quantiles_of(const std::vector<double>& ttft) {
+  return {ttft.size(), quantile(ttft, 0.5), quantile(ttft, 0.9), quantile(ttft, 0.99)};
+}
+
+}  // namespace
 
 std::string ServeRow::name() const { return dribbling > 0 ? fmt::format("{}+{}", planner, dribbling) : planner; }
 
@@ -22,9 +29,10 @@ std::vector<double> gaps_of(const ServedAnswer& answer) {
 ServeMetrics metrics_of(const ServeRow& row) {
   ServeMetrics metrics;
   metrics.requests = row.answers.size();
+  metrics.not_asked = row.not_asked;
   const std::vector<bool> repeats = repeats_of(row.load);
-  std::vector<double> ttft, repeat_ttft, itl, e2e, missed;
-  double last_s = 0, tokens = 0;
+  std::vector<double> ttft, repeat_ttft, later_ttft, itl, e2e, missed;
+  double last_s = 0, tokens = 0, later_computed = 0;
   for (std::size_t i = 0; i < row.answers.size(); ++i) {
     const ServedAnswer& answer = row.answers[i];
     if (!answer.error.empty()) {
@@ -33,6 +41,10 @@ ServeMetrics metrics_of(const ServeRow& row) {
     }
     ttft.push_back(answer.pieces_s.front());
     if (repeats[i]) repeat_ttft.push_back(ttft.back());
+    if (row.load[i].turn > 1) {
+      later_ttft.push_back(ttft.back());
+      later_computed += answer.computed_tokens;
+    }
     e2e.push_back(answer.end_s);
     std::ranges::copy(gaps_of(answer), std::back_inserter(itl));
     last_s = std::max(last_s, row.load[i].at_s + answer.end_s);
@@ -44,13 +56,10 @@ ServeMetrics metrics_of(const ServeRow& row) {
     const auto pool = answer.cached_tokens.find("pool");
     if (pool == answer.cached_tokens.end() || 2 * pool->second < answer.prompt_tokens) missed.push_back(ttft.back());
   }
-  metrics.ttft_p50 = quantile(ttft, 0.5);
-  metrics.ttft_p90 = quantile(ttft, 0.9);
-  metrics.ttft_p99 = quantile(ttft, 0.99);
-  metrics.repeats = repeat_ttft.size();
-  metrics.repeat_ttft_p50 = quantile(repeat_ttft, 0.5);
-  metrics.repeat_ttft_p90 = quantile(repeat_ttft, 0.9);
-  metrics.repeat_ttft_p99 = quantile(repeat_ttft, 0.99);
+  metrics.ttft = quantiles_of(ttft);
+  metrics.repeat_ttft = quantiles_of(repeat_ttft);
+  metrics.later_ttft = quantiles_of(later_ttft);
+  if (!later_ttft.empty()) metrics.later_computed_tokens = later_computed / static_cast<double>(later_ttft.size());
   metrics.itl_p50 = quantile(itl, 0.5);
   metrics.itl_p99 = quantile(itl, 0.99);
   metrics.itl_max = quantile(itl, 1);

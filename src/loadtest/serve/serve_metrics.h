@@ -18,8 +18,9 @@ struct ServeRow {
   std::string planner;
   double rate = 0, rate_to_prefill = 0;  // requests a second; and over those that can be computed with nothing reused
   std::uint64_t seed = 1;
-  std::vector<LoadRequest> load;
+  std::vector<LoadRequest> load;      // that were asked, in the order of their planned times
   std::vector<ServedAnswer> answers;  // one for each request of `load`
+  std::size_t not_asked = 0;          // turns left of chats in which one failed
   Metrics metrics;                    // by what the server's had grown when the last answer had come
   std::size_t dribbling = 0;          // connections that stood beside
   HealthAnswers health = {};          // while they did
@@ -27,13 +28,19 @@ struct ServeRow {
   std::string name() const;
 };
 
-// Metrics of the requests that were answered; percentiles are nearest ranks, and 0 of nothing.
+// Times to the first text, from the planned arrival; percentiles are nearest ranks, and 0 of nothing.
+struct TtftQuantiles {
+  std::size_t requests = 0;
+  double p50 = 0, p90 = 0, p99 = 0;
+};
+
+// Metrics of the requests that were answered.
 struct ServeMetrics {
-  std::size_t requests = 0, failed = 0, lossy = 0;
-  double ttft_p50 = 0, ttft_p90 = 0, ttft_p99 = 0;  // from the planned arrival to the first text
-  // Of those whose context was asked about before (repeats_of).
-  std::size_t repeats = 0;
-  double repeat_ttft_p50 = 0, repeat_ttft_p90 = 0, repeat_ttft_p99 = 0;
+  std::size_t requests = 0, failed = 0, not_asked = 0, lossy = 0;
+  TtftQuantiles ttft;
+  TtftQuantiles repeat_ttft;                     // of those whose context was asked about before (repeats_of)
+  TtftQuantiles later_ttft;                      // of those after their chat's first
+  double later_computed_tokens = 0;              // of one of these, on average
   double itl_p50 = 0, itl_p99 = 0, itl_max = 0;  // over all gaps between pieces of text
   double e2e_p50 = 0;                            // from the planned arrival to the answer's end
   double run_seconds = 0;                        // from the first planned arrival to the last end

@@ -56,25 +56,61 @@ std::string sources(std::span<const ServeMetrics> metrics) {
   return out;
 }
 
+std::string slashed(double a, double b, double c) { return fmt::format("{:.3g} / {:.3g} / {:.3g}", a, b, c); }
+
+// Means over the runs that have such requests.
+std::string ttft_text(std::span<const ServeMetrics> metrics, TtftQuantiles ServeMetrics::* of) {
+  std::vector<ServeMetrics> some;
+  std::ranges::copy_if(metrics, std::back_inserter(some), [of](const auto& each) { return (each.*of).requests > 0; });
+  if (some.empty()) return "-";
+  const auto value = [&](double TtftQuantiles::* share) {
+    return mean(some, [=](const ServeMetrics& each) { return each.*of.*share; });
+  };
+  return slashed(value(&TtftQuantiles::p50), value(&TtftQuantiles::p90), value(&TtftQuantiles::p99));
+}
+
 std::string latency_table(const std::vector<ServeGroup>& groups) {
-  const auto three = [](double a, double b, double c) { return fmt::format("{:.3g} / {:.3g} / {:.3g}", a, b, c); };
   std::string out = fmt::format("{:<15} {:<10} {:>6}  {:>23}  {:>23}  {:>23}  {:>10} {:>8}  {}\n", "RATE", "PLANNER",
                                 "FAILED", "TTFT p50 / p90 / p99", "REPEATS p50 / p90 / p99", "ITL p50 / p99 / max",
                                 "ANSWER p50", "TOKENS/S", "TOKENS FROM");
   for (const ServeGroup& group : groups) {
     const std::span<const ServeMetrics> f = group.metrics;
-    std::vector<ServeMetrics> repeating;  // others have no repeats to take a mean of
-    std::ranges::copy_if(f, std::back_inserter(repeating), [](const ServeMetrics& each) { return each.repeats > 0; });
     out += fmt::format(
         "{:<15} {:<10} {:>6.4g}  {:>23}  {:>23}  {:>23}  {:>10.3g} {:>8.3g}  {}\n",
         rate_text(group.rate, group.rate_to_prefill), group.name, mean(f, &ServeMetrics::failed),
-        three(mean(f, &ServeMetrics::ttft_p50), mean(f, &ServeMetrics::ttft_p90), mean(f, &ServeMetrics::ttft_p99)),
-        repeating.empty()
-            ? "-"
-            : three(mean(repeating, &ServeMetrics::repeat_ttft_p50), mean(repeating, &ServeMetrics::repeat_ttft_p90),
-                    mean(repeating, &ServeMetrics::repeat_ttft_p99)),
-        three(mean(f, &ServeMetrics::itl_p50), mean(f, &ServeMetrics::itl_p99), mean(f, &ServeMetrics::itl_max)),
+        ttft_text(f, &ServeMetrics::ttft), ttft_text(f, &ServeMetrics::repeat_ttft),
+        slashed(mean(f, &ServeMetrics::itl_p50), mean(f, &ServeMetrics::itl_p99), mean(f, &ServeMetrics::itl_max)),
         mean(f, &ServeMetrics::e2e_p50), mean(f, &ServeMetrics::tokens_per_second), sources(f));
+  }
+  return out;
+}
+
+bool has_later_turns(const std::vector<ServeGroup>& groups) {
+  return std::ranges::any_of(groups, [](const ServeGroup& group) {
+    return std::ranges::any_of(
+        group.metrics, [](const ServeMetrics& each) { return each.later_ttft.requests > 0 || each.not_asked > 0; });
+  });
+}
+
+// Empty where no chat has a second turn.
+std::string later_turns_table(const std::vector<ServeGroup>& groups) {
+  if (!has_later_turns(groups)) return {};
+  static constexpr char kLine[] = "{:<15} {:<10} {:>12} {:>10}  {:>23}  {:>10}\n";
+  std::string out =
+      "\nlater turns: a chat's second and on, COMPUTED tokens of one on average, NOT ASKED after one that failed\n" +
+      fmt::format(kLine, "RATE", "PLANNER", "LATER TURNS", "NOT ASKED", "TTFT p50 / p90 / p99", "COMPUTED");
+  for (const ServeGroup& group : groups) {
+    const std::span<const ServeMetrics> f = group.metrics;
+    double turns = 0, computed = 0;
+    for (const ServeMetrics& each : f) {
+      turns += static_cast<double>(each.later_ttft.requests);
+      computed += static_cast<double>(each.later_ttft.requests) * each.later_computed_tokens;
+    }
+    const auto runs = static_cast<double>(f.size());
+    out +=
+        fmt::format(kLine, rate_text(group.rate, group.rate_to_prefill), group.name,
+                    fmt::format("{:.4g}", turns / runs), fmt::format("{:.4g}", mean(f, &ServeMetrics::not_asked)),
+                    ttft_text(f, &ServeMetrics::later_ttft), turns > 0 ? fmt::format("{:.1f}", computed / turns) : "-");
   }
   return out;
 }
@@ -98,29 +134,32 @@ std::string ratio_text(const PairedValues::Values& values, double share) {
   return fmt::format("{:.2f} [{:.2f}, {:.2f}]", of.mean, of.low, of.high);
 }
 
-// Of all requests, and of the repeats.
+// Of all requests, of the repeats, and of later turns where there are any.
 std::string paired_tables(const std::vector<ServeGroup>& groups) {
   static constexpr char kLine[] = "{:<15} {:<10} {:<20}  {:<20}  {:<20}  {}\n";
-  static constexpr char kRepeatsLine[] = "{:<15} {:<10} {:<20}  {:<20}  {}\n";
-  std::string all, repeats;
+  static constexpr char kSomeLine[] = "{:<15} {:<10} {:<20}  {:<20}  {}\n";
+  std::string all, repeats, later;
   for (const ServeGroup& group : groups) {
     const ServeGroup* base = base_of(groups, group);
     if (base == nullptr || base == &group) continue;
     if (all.empty()) {
+      const std::string head = fmt::format(kSomeLine, "RATE", "PLANNER", "TTFT p50", "TTFT p90", "TTFT p99");
       all = fmt::format("\nof {}'s, request by request, with intervals of 95 %\n", base->name) +
             fmt::format(kLine, "RATE", "PLANNER", "TTFT p50", "TTFT p90", "TTFT p99", "ITL p99");
-      repeats = "\nof these, repeats: requests whose context was asked about before\n" +
-                fmt::format(kRepeatsLine, "RATE", "PLANNER", "TTFT p50", "TTFT p90", "TTFT p99");
+      repeats = "\nof these, repeats: requests whose context was asked about before\n" + head;
+      later = "\nof these, later turns\n" + head;
     }
     const PairedValues paired = pair_up(group, *base);
     const std::string rate = rate_text(group.rate, group.rate_to_prefill);
+    const auto line_of = [&](const PairedValues::Values& of) {
+      return fmt::format(kSomeLine, rate, group.name, ratio_text(of, 0.5), ratio_text(of, 0.9), ratio_text(of, 0.99));
+    };
     all += fmt::format(kLine, rate, group.name, ratio_text(paired.ttft, 0.5), ratio_text(paired.ttft, 0.9),
                        ratio_text(paired.ttft, 0.99), ratio_text(paired.itl, 0.99));
-    const PairedValues::Values& of = paired.repeat_ttft;
-    repeats +=
-        fmt::format(kRepeatsLine, rate, group.name, ratio_text(of, 0.5), ratio_text(of, 0.9), ratio_text(of, 0.99));
+    repeats += line_of(paired.repeat_ttft);
+    later += line_of(paired.later_ttft);
   }
-  return all + repeats;
+  return all + repeats + (has_later_turns(groups) ? later : "");
 }
 
 std::string health_table(const std::vector<ServeGroup>& groups) {
@@ -148,20 +187,27 @@ std::string health_table(const std::vector<ServeGroup>& groups) {
 Json to_json(const ServeRow& row) {
   const ServeMetrics metrics = metrics_of(row);
   const auto answered = [&](double value) { return metrics.failed < metrics.requests ? Json(value) : Json(); };
-  const auto repeated = [&](double value) { return metrics.repeats > 0 ? Json(value) : Json(); };
+  const auto repeated = [&](double value) { return metrics.repeat_ttft.requests > 0 ? Json(value) : Json(); };
+  const auto later = [&](double value) { return metrics.later_ttft.requests > 0 ? Json(value) : Json(); };
   return {{"planner", row.planner},
           {"rate", row.rate},
           {"rate_to_prefill", row.rate_to_prefill},
           {"seed", row.seed},
           {"requests", metrics.requests},
           {"failed", metrics.failed},
-          {"ttft_p50", answered(metrics.ttft_p50)},
-          {"ttft_p90", answered(metrics.ttft_p90)},
-          {"ttft_p99", answered(metrics.ttft_p99)},
-          {"repeats", metrics.repeats},
-          {"repeat_ttft_p50", repeated(metrics.repeat_ttft_p50)},
-          {"repeat_ttft_p90", repeated(metrics.repeat_ttft_p90)},
-          {"repeat_ttft_p99", repeated(metrics.repeat_ttft_p99)},
+          {"not_asked", metrics.not_asked},
+          {"ttft_p50", answered(metrics.ttft.p50)},
+          {"ttft_p90", answered(metrics.ttft.p90)},
+          {"ttft_p99", answered(metrics.ttft.p99)},
+          {"repeats", metrics.repeat_ttft.requests},
+          {"repeat_ttft_p50", repeated(metrics.repeat_ttft.p50)},
+          {"repeat_ttft_p90", repeated(metrics.repeat_ttft.p90)},
+          {"repeat_ttft_p99", repeated(metrics.repeat_ttft.p99)},
+          {"later_turns", metrics.later_ttft.requests},
+          {"later_ttft_p50", later(metrics.later_ttft.p50)},
+          {"later_ttft_p90", later(metrics.later_ttft.p90)},
+          {"later_ttft_p99", later(metrics.later_ttft.p99)},
+          {"later_computed_tokens_mean", later(metrics.later_computed_tokens)},
           {"itl_p50", answered(metrics.itl_p50)},
           {"itl_p99", answered(metrics.itl_p99)},
           {"itl_max", answered(metrics.itl_max)},
@@ -199,6 +245,8 @@ std::vector<Json> request_rows(const ServeRow& row) {
                     {"dribbling", row.dribbling},
                     {"request", i},
                     {"arrival", asked.at_s},
+                    {"chat", asked.chat},
+                    {"turn", asked.turn},
                     {"context", asked.context},
                     {"question", asked.question},
                     {"repeat", static_cast<bool>(repeats[i])},
@@ -219,20 +267,21 @@ std::string text_tables(std::span<const ServeRow> rows) {
   const std::vector<ServeGroup> groups = groups_of(rows);
   return "seconds; TTFT and ANSWER from the planned arrival, ITL between two tokens\n"
          "REPEATS: TTFT of requests whose context was asked about before\n" +
-         latency_table(groups) + "\n" + work_table(groups) + paired_tables(groups) + health_table(groups);
+         latency_table(groups) + later_turns_table(groups) + "\n" + work_table(groups) + paired_tables(groups) +
+         health_table(groups);
 }
 
 std::vector<Chart> charts_of(std::span<const ServeRow> rows) {
   const std::vector<ServeGroup> groups = groups_of(rows);
   std::vector<Chart> charts;
-  for (const auto& [name, value] : {std::pair("p50", &ServeMetrics::ttft_p50),
-                                    {"p90", &ServeMetrics::ttft_p90},
-                                    {"p99", &ServeMetrics::ttft_p99}}) {
+  for (const auto& [name, share] :
+       {std::pair("p50", &TtftQuantiles::p50), {"p90", &TtftQuantiles::p90}, {"p99", &TtftQuantiles::p99}}) {
     Chart chart{fmt::format("Time to first token, {}", name), "requests a second", "seconds", false, {}};
     for (const ServeGroup& group : groups) {
       auto line = std::ranges::find(chart.lines, group.name, &ChartLine::name);
       if (line == chart.lines.end()) line = chart.lines.insert(line, {group.name, {}, false});
-      line->points.emplace_back(group.rate, mean(std::span<const ServeMetrics>(group.metrics), value));
+      const std::span<const ServeMetrics> f = group.metrics;
+      line->points.emplace_back(group.rate, mean(f, [&](const ServeMetrics& each) { return each.ttft.*share; }));
     }
     for (ChartLine& line : chart.lines) std::ranges::sort(line.points);
     charts.push_back(std::move(chart));
