@@ -222,10 +222,9 @@ void Engine::State::rematch_waiting() {
     RequestState& run = *each;
     const std::uint32_t before = run.computed_from;
     const bool computed = run.sequence.length() > before || !run.drawn.empty();
-    if (run.over || computed || run.fetching() || run.budget || !run.request.use_cache) continue;
-    if (run.request.policy.named() || !cache.rematch(run.prompt, run.request.policy, run.sequence, run.retrieval)) {
-      continue;
-    }
+    if (run.over || computed || run.fetching() || run.request.policy.named()) continue;
+    const Wanted looked_up = wanted(run);
+    if (!cache.rematch(looked_up.tokens, looked_up.policy, run.sequence, run.retrieval)) continue;
     for (auto& capture : run.captures) capture.reset();
     found(run);
     charge_less(run, before);

@@ -45,6 +45,24 @@ TEST_F(SharedBudgetTest, ThePrefixCacheKeepsThePromptAsItCameAndMayEvictIt) {
   }
 }
 
+// As it would be for one who comes later, whose scorer may have to see some of it computed.
+TEST_F(SharedBudgetTest, APromptIsComputedOnceForThoseWhoComeTogether) {
+  for (const char* method : kBudgetMethods) {
+    open();
+    const Request request = shared(5, 300, 20, KvBudgetOptions{.tokens = 64, .method = method, .interval = 32});
+    const Use use = run({request, request, request});
+    const Response later = engine_->run(request);
+    std::uint64_t cached = 0;
+    for (const Response& response : use.responses) {
+      ASSERT_FALSE(response.error) << method << ": " << response.error->message;
+      EXPECT_EQ(response.tokens, later.tokens) << method;
+      cached += response.cached.from("pool");
+    }
+    EXPECT_EQ(cached, 2 * later.cached.from("pool")) << method;
+    expect_all_back(method);
+  }
+}
+
 // A pool of as many blocks as it says that it needs.
 TEST_F(SharedBudgetTest, APromptLeavesThePrefixCacheWhereThePoolHasNoRoomForACopy) {
   for (const auto& [prompt, tokens] : {std::pair(200u, 48u), std::pair(200u, 176u), std::pair(96u, 96u)}) {
