@@ -21,14 +21,18 @@ void check_request(const AnswerRequest& request) {
   check(engine.sampling.temperature >= 0 && engine.sampling.top_p >= 0 && engine.sampling.top_p <= 1);
   check(engine.policy.keep >= 0 && engine.policy.keep <= 1 && !(engine.policy.exact && engine.policy.method));
   for (const std::string& stop : engine.stop) check(!stop.empty());
+  check(request.n >= 1 && request.n <= 128 && request.choices() == request.prompts.size() * request.n);
   if (request.endpoint == Endpoint::kChat) {
-    check(!request.messages.empty());
+    check(!request.messages.empty() && request.prompts.size() == 1);
     for (const ChatMessage& message : request.messages) {
       check(find_invalid_utf8(message.content) == std::string::npos && message.tokens.empty());
     }
   } else {
-    check(request.prompt.empty() != request.prompt_tokens.empty());
-    for (const Token token : request.prompt_tokens) check(token >= 0);
+    check(!request.prompts.empty() && request.prompts.size() <= 1024);
+    for (const AnswerPrompt& prompt : request.prompts) {
+      check(prompt.text.empty() != prompt.tokens.empty() && prompt.spans.empty());
+      for (const Token token : prompt.tokens) check(token >= 0);
+    }
   }
 }
 

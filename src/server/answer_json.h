@@ -1,12 +1,14 @@
 // Answers as OpenAI's API has them. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "engine/engine.h"
 #include "server/answer_request.h"
+#include "server/answer_usage.h"
 #include "server/api_error.h"
 
 namespace shale {
@@ -20,24 +22,27 @@ struct AnswerHead {
   std::int64_t created = 0;  // Unix time
 };
 
-// The tokens used, the one that ended the answer included; `prompt_tokens_details` says beside `cached_tokens` how many
-// were computed, where the others came from and whether any were lossy.
-Json usage_json(const Response& response);
-// The same as far as it is known while the answer is running.
+// The tokens used, those that ended choices included; `prompt_tokens_details` says beside `cached_tokens` how many were
+// computed, where the others came from and whether any were lossy.
+Json usage_json(const AnswerUsage& usage);
+// The same of one choice, as far as it is known while that is running.
 Json usage_json(std::size_t prompt_tokens, std::size_t completion_tokens);
 
-// The whole answer, for a response without an error.
-Json answer_json(const AnswerHead& head, const Response& response);
+// The whole answer, less its usage and its choices, which are added in their order.
+Json answer_json(const AnswerHead& head);
+// A whole choice, of a response without an error.
+Json choice_json(const AnswerHead& head, std::size_t index, const Response& response);
 
 // The prompt as the model will read it, for routers: as vLLM's GenerateRequest, with those of its fields that mean
-// something here; of a completion a list of one.
+// something here; of completions a list, with one for each prompt.
 Json render_json(const AnswerHead& head, const AnswerRequest& request);
 
-// The parts of a stream: first the role (of chats alone), then text, then why it ended, then what was used.
-Json role_chunk(const AnswerHead& head);
-Json text_chunk(const AnswerHead& head, std::string_view text);
-Json end_chunk(const AnswerHead& head, const Response& response);
-Json usage_chunk(const AnswerHead& head, const Response& response);
+// The parts of a stream: of each choice first the role (of chats alone), then text, then why it ended; when all have,
+// what was used.
+Json role_chunk(const AnswerHead& head, std::size_t index);
+Json text_chunk(const AnswerHead& head, std::size_t index, std::string_view text);
+Json end_chunk(const AnswerHead& head, std::size_t index, const Response& response);
+Json usage_chunk(const AnswerHead& head, const AnswerUsage& usage);
 
 // One event of a stream: "data: …\n\n".
 std::string event(const Json& data);

@@ -13,6 +13,8 @@ namespace shale {
 namespace {
 
 constexpr std::size_t kMessagesMax = 2048;  // as OpenAI has it; templates take a tenth of a millisecond for each
+constexpr std::size_t kPromptsMax = 1024;   // as many as the engine lets wait where nothing else is configured
+constexpr std::uint32_t kChoicesMax = 128;  // of a prompt, as OpenAI has it
 constexpr std::size_t kStopsMax = 16, kStopBytesMax = 1024, kStopTokensMax = 256;
 constexpr std::size_t kSaltBytesMax = 1024;  // as vLLM has it
 constexpr std::uint32_t kLogprobsMax = 20;   // as vLLM has it where nothing else is configured
@@ -213,8 +215,6 @@ void read_budget(JsonFields& fields, const RequestPolicy& policy, std::optional<
 
 // Refuses what OpenAI or vLLM has and this server has not.
 void refuse_unsupported(JsonFields& fields, bool chat) {
-  fields.refuse("n", 1, "must be 1: this server gives one answer a request; send the request again for another");
-  fields.refuse("best_of", 1, "must be 1: this server gives one answer a request");
   fields.refuse("suffix", "", "is not supported: there is no infilling");
   fields.refuse("logit_bias", Json::object(), "is not supported");
   fields.refuse("response_format", {{"type", "text"}}, "is not supported: answers are text");
@@ -292,37 +292,48 @@ void read_messages(JsonFields& fields, std::vector<ChatMessage>& messages) {
   }
 }
 
-void read_prompt(JsonFields& fields, AnswerRequest& request) {
+// A text or a list of tokens.
+void read_prompt(JsonFields& fields, const Json& given, std::vector<AnswerPrompt>& prompts) {
+  AnswerPrompt& prompt = prompts.emplace_back();
+  if (given.is_string()) {
+    prompt.text = given.get<std::string>();
+  } else if (given.is_array() && std::ranges::all_of(given, is_token)) {
+    prompt.tokens = given.get<std::vector<Token>>();
+  } else {
+    return fields.fail("prompt", "must be a text, a list of tokens, or a list of such prompts");
+  }
+  if (prompt.text.empty() && prompt.tokens.empty()) fields.fail("prompt", "is empty");
+}
+
+void read_prompts(JsonFields& fields, AnswerRequest& request) {
   fields.text("context", request.context, std::string::npos);
   const Json* field = fields.find("prompt");
-  if (field && field->is_array() && field->size() == 1 && !field->front().is_number()) field = &field->front();
-  if (field && field->is_string()) {
-    request.prompt = field->get<std::string>();
-  } else if (field && field->is_array() && !field->empty()) {
-    for (const Json& token : *field) {
-      if (!is_token(token)) {
-        return fields.fail("prompt", "must be one text or one list of tokens; send a request for each prompt");
-      }
-      request.prompt_tokens.push_back(token.get<Token>());
-    }
-  } else {
-    return fields.fail("prompt", "must be a text or a list of tokens");
+  if (!field) return fields.fail("prompt", "must be given: a text, a list of tokens, or a list of such prompts");
+  const bool several = field->is_array() && !field->empty() && !field->front().is_number();
+  if (!several) return read_prompt(fields, *field, request.prompts);
+  if (field->size() > kPromptsMax) {
+    return fields.fail("prompt", fmt::format("has {} prompts, at most {} are read", field->size(), kPromptsMax));
   }
-  if (request.prompt.empty() && request.prompt_tokens.empty()) fields.fail("prompt", "is empty");
+  for (const Json& each : *field) read_prompt(fields, each, request.prompts);
+}
+
+void read_choices(JsonFields& fields, std::uint32_t& n) {
+  fields.whole("n", n, 1u, kChoicesMax);
+  fields.refuse("best_of", n, "must be as `n`, or left out: all answers that are drawn are told");
 }
 
 }  // namespace
 
-std::vector<Token> AnswerRequest::rendered() const {
-  std::vector<Token> tokens;
-  for (const PrefixSpan& span : request.spans) tokens.insert(tokens.end(), span.tokens.begin(), span.tokens.end());
-  return tokens;
+std::vector<Token> AnswerPrompt::rendered() const {
+  std::vector<Token> all;
+  for (const PrefixSpan& span : spans) all.insert(all.end(), span.tokens.begin(), span.tokens.end());
+  return all;
 }
 
-std::uint32_t AnswerRequest::prompt_length() const {
-  std::size_t tokens = 0;
-  for (const PrefixSpan& span : request.spans) tokens += span.tokens.size();
-  return static_cast<std::uint32_t>(tokens);
+std::uint32_t AnswerPrompt::length() const {
+  std::size_t sum = 0;
+  for (const PrefixSpan& span : spans) sum += span.tokens.size();
+  return static_cast<std::uint32_t>(sum);
 }
 
 ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_view body,
@@ -347,6 +358,7 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   read_sampling(fields, request.sampling);
   read_seed(fields, result.seed);
   if (result.seed) request.sampling.seed = static_cast<std::uint64_t>(*result.seed);
+  read_choices(fields, result.n);
   read_priority(fields, request.priority);
   read_stop(fields, request.stop);
   read_stop_tokens(fields, request.stop_tokens);
@@ -364,9 +376,10 @@ ApiResult<AnswerRequest> parse_answer_request(Endpoint endpoint, std::string_vie
   fields.flag("return_token_ids", result.details.ids);
   refuse_unsupported(fields, chat);
   if (chat) {
+    result.prompts.resize(1);
     read_messages(fields, result.messages);
   } else {
-    read_prompt(fields, result);
+    read_prompts(fields, result);
   }
   if (fields.error()) return std::unexpected(*fields.error());
   if (result.warning.empty()) result.warning = fields.misspelt();

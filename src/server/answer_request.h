@@ -1,6 +1,7 @@
 // What a client asks for, read from the body of its request.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,6 +33,17 @@ struct TokenDetails {
   bool of_prompt() const { return ids || echo || prompt_logprobs; }
 };
 
+// One that is to be answered: of a chat the only one.
+struct AnswerPrompt {
+  std::string text = {};               // of a completion; of one that is given as tokens where it is to be repeated
+  std::vector<Token> tokens = {};      // instead of the text
+  std::vector<PrefixSpan> spans = {};  // as the engine gets it
+  bool bos_added = false;              // in front of it, where the text has none
+
+  std::vector<Token> rendered() const;  // of the spans
+  std::uint32_t length() const;         // in tokens
+};
+
 struct AnswerRequest {
   Endpoint endpoint = Endpoint::kChat;
   std::string model;  // empty: any
@@ -40,17 +52,18 @@ struct AnswerRequest {
   bool running_usage = false;  // and in the others
   TokenDetails details;
   std::vector<ChatMessage> messages;  // of a chat
-  std::string context;                // of a completion: text before the prompt that is stored as a span of its own
-  std::string prompt;                 // of a completion; of one that is given as tokens where it is to be repeated
-  std::vector<Token> prompt_tokens;   // instead of the text
-  Request request;                    // all but its spans
+  std::string context;                // of completions: text before each prompt that is stored as a span of its own
+  std::vector<AnswerPrompt> prompts;  // at least one; their spans are not read from the body
+  std::uint32_t n = 1;                // choices of each
+  Request request;                    // of every choice, but its spans and its seed
   std::optional<std::int64_t> seed;   // where the client gave one, of the same bits as the request's
   std::string cache_salt;             // as the client gave it; empty: none
   std::string warning;                // for the client; empty: none
-  bool bos_added = false;             // in front of the prompt, where the text has none
 
-  std::vector<Token> rendered() const;  // the prompt of the request's spans
-  std::uint32_t prompt_length() const;  // in tokens
+  std::size_t choices() const { return prompts.size() * n; }
+  // Each choice is drawn by a seed of its own. Where the client gave one, that depends on nothing but which choice of
+  // its prompt it is, as with vLLM.
+  std::uint64_t seed_of(std::size_t choice) const { return request.sampling.seed + (seed ? choice % n : choice); }
 };
 
 // OpenAI's fields, and others (docs/guides/serving.md): of what may be lossy, of KV budgets, of sampling. Fields that

@@ -1,11 +1,11 @@
 #include "server/answer_source.h"
 
-#include <chrono>
-
 namespace shale {
 namespace {
 
-// What went wrong with an answer running; nothing where it ended well.
+constexpr std::chrono::milliseconds kNow{0};
+
+// What went wrong with a choice; nothing where it ended well.
 std::optional<ApiError> error_of(const Response& response) {
   if (response.error) return failure(*response.error);
   if (response.stop != StopReason::kCancelled) return std::nullopt;
@@ -25,19 +25,41 @@ HttpResponse with_id(HttpResponse response, const std::string& id) {
   return response;
 }
 
-AnswerSource::~AnswerSource() { log(stream_.on && begun_ ? 200 : 499, "gone", {}, nullptr); }
+AnswerSource::~AnswerSource() { log({.status = begun_ ? 200 : 499, .outcome = "gone"}); }
 
-// Once.
-void AnswerSource::log(int status, std::string_view outcome, std::string_view why, const Response* response) {
+// Once; what ends it, with what is known of every request.
+void AnswerSource::log(RequestEnd end) {
   if (std::exchange(logged_, true) || !notes_.log) return;
-  notes_.log->add({.id = head_.id,
-                   .tenant = notes_.tenant,
-                   .status = status,
-                   .outcome = outcome,
-                   .why = why.empty() ? notes_.warning : why,
-                   .response = response,
-                   .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_at_).count(),
-                   .peer = outcome == "refused" ? std::string_view(notes_.peer) : std::string_view()});
+  end.id = head_.id;
+  end.tenant = notes_.tenant;
+  if (end.why.empty()) end.why = notes_.warning;
+  end.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_at_).count();
+  notes_.log->add(end);
+}
+
+// Of all that ended well.
+AnswerUsage AnswerSource::log_end() {
+  std::vector<const Response*> responses;
+  std::string outcome;
+  for (const Choice& choice : choices_) {
+    responses.push_back(&*choice.end->response);
+    const std::string_view stop = to_string(responses.back()->stop);
+    if (!outcome.contains(stop)) outcome.append(outcome.empty() ? "" : ",").append(stop);
+  }
+  const AnswerUsage usage = usage_of(responses, of_prompt_);
+  log({.outcome = outcome, .usage = &usage});
+  return usage;
+}
+
+// With what the choice used that ends it.
+void AnswerSource::log_failure(int status, const ApiError& error, const Response& response) {
+  const Response* const failed[] = {&response};
+  const AnswerUsage usage = usage_of(failed);
+  log({.status = status,
+       .outcome = to_string(response.stop),
+       .why = error.message,
+       .usage = &usage,
+       .failed = response.error.has_value()});
 }
 
 void AnswerSource::add_warning(HttpResponse& response) const {
@@ -45,79 +67,104 @@ void AnswerSource::add_warning(HttpResponse& response) const {
 }
 
 std::optional<HttpSource::Part> AnswerSource::next() {
-  while (const auto part = answer_.next(std::chrono::milliseconds(0))) {
+  if (!taken_) {
+    const auto part = answer_.next(kNow);
+    if (!part) return std::nullopt;
     if (part->refused) {
       const ApiError error = refusal(*part->refused);
-      log(error.status, "refused", error.message, nullptr);
+      log({.status = error.status, .outcome = "refused", .why = error.message, .peer = notes_.peer});
       return Part{with_id(json_response(error), head_.id), true};
     }
-    if (stream_.on) return events(*part);
-    if (part->response) return Part{with_id(whole(*part), head_.id), true};
+    taken_ = true;
   }
-  return std::nullopt;
+  return stream_.on ? events() : whole();
 }
 
-void AnswerSource::keep_tokens(const Response& response) {
-  if (head_.endpoint == Endpoint::kChat) answer_tokens_.add(spoken(response), notes_.salt);
+// A choice that ended well.
+void AnswerSource::end(Choice& choice, Channel::Part part) {
+  if (head_.endpoint == Endpoint::kChat) answer_tokens_.add(spoken(*part.response), notes_.salt);
+  choice.end = std::move(part);
+  ++ended_;
 }
 
-HttpResponse AnswerSource::whole(const Channel::Part& part) {
-  const Response& response = *part.response;
-  if (const auto error = error_of(response)) {
-    log(error->status, to_string(response.stop), error->message, &response);
-    return json_response(*error);
+std::optional<HttpSource::Part> AnswerSource::whole() {
+  while (auto part = answer_.next(kNow)) {
+    if (const auto error = error_of(*part->response)) {
+      log_failure(error->status, *error, *part->response);
+      return Part{with_id(json_response(*error), head_.id), true};
+    }
+    Choice& choice = choices_[part->choice];
+    end(choice, std::move(*part));
   }
-  log(200, to_string(response.stop), {}, &response);
-  keep_tokens(response);
-  Json json = answer_json(head_, response);
-  teller_.tell(json, part.tokens, part.prompt);
+  if (ended_ < choices_.size()) return std::nullopt;
+  Json json = answer_json(head_);
+  for (std::size_t index = 0; index < choices_.size(); ++index) {
+    Choice& choice = choices_[index];
+    json["choices"].push_back(choice_json(head_, index, *choice.end->response));
+    choice.teller.tell(json, choice.end->tokens, choice.end->prompt);
+  }
+  json["usage"] = usage_json(log_end());
   HttpResponse answer = json_response(json);
   add_warning(answer);
-  return answer;
+  return Part{with_id(std::move(answer), head_.id), true};
 }
 
-// The event of a part of the answer, `tokens` of which have come with it.
-std::string AnswerSource::told(Json chunk, std::size_t tokens) const {
-  if (stream_.prompt_tokens) chunk["usage"] = usage_json(*stream_.prompt_tokens, tokens);
+HttpResponse AnswerSource::stream_head() const {
+  HttpResponse head{.type = "text/event-stream; charset=utf-8",
+                    .fields = {{"Cache-Control", "no-cache"}, {"X-Request-Id", head_.id}}};
+  add_warning(head);
+  return head;
+}
+
+// The event of a part of the choice, `tokens` of which have come with it.
+std::string AnswerSource::told(const Choice& choice, Json chunk, std::size_t tokens) const {
+  if (stream_.running_usage) chunk["usage"] = usage_json(choice.prompt_tokens, tokens);
   return event(chunk);
 }
 
-HttpSource::Part AnswerSource::events(const Channel::Part& part) {
-  Part result;
-  std::string& out = result.response.body;
-  if (!std::exchange(begun_, true)) {
-    result.response.type = "text/event-stream; charset=utf-8";
-    result.response.fields = {{"Cache-Control", "no-cache"}, {"X-Request-Id", head_.id}};
-    add_warning(result.response);
-  }
+std::string AnswerSource::events_of(Choice& choice, const Channel::Part& part) const {
+  std::string out;
   // Not with the head, which goes out before anything is computed: clients take the first event for the first token.
-  const bool says = !part.text.empty() || part.response;
-  if (head_.endpoint == Endpoint::kChat && says && !std::exchange(role_sent_, true)) {
-    Json role = role_chunk(head_);
-    teller_.tell_prompt(role);
-    out += told(std::move(role), 0);
+  if (head_.endpoint == Endpoint::kChat && part.news() && !std::exchange(choice.role_sent, true)) {
+    Json role = role_chunk(head_, part.choice);
+    choice.teller.tell_prompt(role);
+    out += told(choice, std::move(role), 0);
   }
   const bool ended_well = part.response && !error_of(*part.response);
-  if (!part.text.empty() || !part.tokens.empty() || (ended_well && teller_.owes_echo())) {
-    Json text = text_chunk(head_, part.text);
-    teller_.tell(text, part.tokens, part.prompt);
-    tokens_ += part.tokens.size();
-    out += told(std::move(text), tokens_);
+  if (!part.text.empty() || !part.tokens.empty() || (ended_well && choice.teller.owes_echo())) {
+    Json text = text_chunk(head_, part.choice, part.text);
+    choice.teller.tell(text, part.tokens, part.prompt);
+    choice.tokens += part.tokens.size();
+    out += told(choice, std::move(text), choice.tokens);
   }
-  if (!part.response) return result;
-  result.end = true;
-  const Response& response = *part.response;
-  if (const auto error = error_of(response)) {
-    log(200, to_string(response.stop), error->message, &response);
-    out += event(to_json(*error));
-    return result;
+  if (ended_well) out += told(choice, end_chunk(head_, part.choice, *part.response), part.response->drawn());
+  return out;
+}
+
+std::optional<HttpSource::Part> AnswerSource::events() {
+  const bool first = !std::exchange(begun_, true);
+  Part result;
+  if (first) result.response = stream_head();
+  std::string& out = result.response.body;
+  while (auto part = answer_.next(kNow)) {
+    Choice& choice = choices_[part->choice];
+    out += events_of(choice, *part);
+    if (!part->response) continue;
+    if (const auto error = error_of(*part->response)) {
+      log_failure(200, *error, *part->response);
+      out += event(to_json(*error));
+      result.end = true;
+      return result;
+    }
+    end(choice, std::move(*part));
   }
-  log(200, to_string(response.stop), {}, &response);
-  keep_tokens(response);
-  out += told(end_chunk(head_, response), response.drawn());
-  if (stream_.include_usage) out += event(usage_chunk(head_, response));
-  out += kStreamEnd;
-  return result;
+  result.end = ended_ == choices_.size();
+  if (result.end) {
+    const AnswerUsage usage = log_end();
+    if (stream_.include_usage) out += event(usage_chunk(head_, usage));
+    out += kStreamEnd;
+  }
+  return first || !out.empty() ? std::optional(std::move(result)) : std::nullopt;
 }
 
 }  // namespace shale

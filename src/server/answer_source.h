@@ -2,11 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "http/http_server.h"
 #include "server/answer_json.h"
@@ -32,20 +34,31 @@ struct AnswerNotes {
   std::shared_ptr<RequestLog> log = nullptr;  // null: none
 };
 
-// Dropping it cancels the request. Tokens of chats' answers are kept in `answer_tokens`, which must outlive it.
+// Of one or more choices, those of a prompt one after another. An error of one is the end of all, as with vLLM: the
+// whole answer, or the last event of a stream. Dropping the answer cancels what has not ended. Tokens of chats' answers
+// are kept in `answer_tokens`, which must outlive it.
 class AnswerSource final : public HttpSource {
  public:
   struct Stream {
     bool on = false;
-    bool include_usage = false;                       // in an event of its own at the end
-    std::optional<std::uint32_t> prompt_tokens = {};  // where the other events say so far as it is known
+    bool include_usage = false;  // in an event of its own at the end
+    bool running_usage = false;  // the others say of their choice what is known so far
   };
-  AnswerSource(AnswerHead head, Stream stream, TokenTeller teller, Answer answer, AnswerTokenCache& answer_tokens,
-               AnswerNotes notes)
+  struct Choice {
+    TokenTeller teller;
+    std::size_t prompt_tokens = 0;
+    bool role_sent = false;
+    std::size_t tokens = 0;                 // so far
+    std::optional<Channel::Part> end = {};  // the part with its response
+  };
+  // `answer`: of as many requests. `of_prompt`: choices of each prompt.
+  AnswerSource(AnswerHead head, Stream stream, std::vector<Choice> choices, std::size_t of_prompt, Answer answer,
+               AnswerTokenCache& answer_tokens, AnswerNotes notes)
       : head_(std::move(head)),
         stream_(stream),
+        of_prompt_(of_prompt),
         notes_(std::move(notes)),
-        teller_(std::move(teller)),
+        choices_(std::move(choices)),
         answer_(std::move(answer)),
         answer_tokens_(answer_tokens) {}
   ~AnswerSource() override;
@@ -53,23 +66,28 @@ class AnswerSource final : public HttpSource {
   std::optional<Part> next() override;
 
  private:
-  HttpResponse whole(const Channel::Part& part);
-  Part events(const Channel::Part& part);
-  std::string told(Json chunk, std::size_t tokens) const;
-  void keep_tokens(const Response& response);
+  std::optional<Part> whole();
+  std::optional<Part> events();
+  HttpResponse stream_head() const;
+  std::string told(const Choice& choice, Json chunk, std::size_t tokens) const;
+  std::string events_of(Choice& choice, const Channel::Part& part) const;
+  void end(Choice& choice, Channel::Part part);
+  AnswerUsage log_end();
+  void log_failure(int status, const ApiError& error, const Response& response);
   void add_warning(HttpResponse& response) const;
-  void log(int status, std::string_view outcome, std::string_view why, const Response* response);
+  void log(RequestEnd end);
 
   const AnswerHead head_;
   const Stream stream_;
+  const std::size_t of_prompt_;
   const AnswerNotes notes_;
   const std::chrono::steady_clock::time_point begun_at_ = std::chrono::steady_clock::now();
   bool logged_ = false;
-  TokenTeller teller_;
+  std::vector<Choice> choices_;
   Answer answer_;
   AnswerTokenCache& answer_tokens_;
-  bool begun_ = false, role_sent_ = false;
-  std::size_t tokens_ = 0;  // of the answer so far
+  bool taken_ = false, begun_ = false;  // by the engine; to be sent
+  std::size_t ended_ = 0;               // choices
 };
 
 }  // namespace shale

@@ -11,7 +11,6 @@
 #include "core/random.h"
 #include "server/answer_source.h"
 #include "server/metrics_text.h"
-#include "server/prompt_length.h"
 
 namespace shale {
 namespace {
@@ -55,9 +54,41 @@ std::optional<std::string_view> bearers_key(const HttpRequest& head) {
   return trimmed(given.substr(kScheme.size()), kHttpSpace);
 }
 
-std::vector<Token> completion_prompt(const Tokenizer& tokenizer, AnswerRequest& request) {
-  if (!request.prompt_tokens.empty()) return std::move(request.prompt_tokens);
-  return tokenizer.tokenize(request.prompt, true);
+// What tells of each choice.
+std::vector<AnswerSource::Choice> choices_of(const AnswerRequest& request, const Tokenizer& tokenizer) {
+  const TokenDetails& details = request.details;
+  std::vector<AnswerSource::Choice> choices;
+  choices.reserve(request.choices());
+  for (const AnswerPrompt& prompt : request.prompts) {
+    TokenTeller::Prompt told{.bos_added = prompt.bos_added};
+    if (details.of_prompt()) told.tokens = prompt.rendered();
+    if (details.echo) told.text = request.context + prompt.text;
+    for (std::uint32_t i = 0; i < request.n; ++i) {
+      choices.push_back(
+          {.teller = TokenTeller(request.endpoint, details, told, tokenizer), .prompt_tokens = prompt.length()});
+    }
+  }
+  return choices;
+}
+
+// What the engine is to answer, choice by choice.
+std::vector<Request> requests_of(AnswerRequest request) {
+  std::vector<Request> requests;
+  requests.reserve(request.choices());
+  for (AnswerPrompt& prompt : request.prompts) {
+    for (std::uint32_t left = request.n; left > 0; --left) {
+      Request& choice = requests.emplace_back(request.request);
+      choice.spans = left > 1 ? prompt.spans : std::move(prompt.spans);
+      choice.sampling.seed = request.seed_of(requests.size() - 1);
+    }
+  }
+  return requests;
+}
+
+ApiError too_many_of(std::string_view tenant) {
+  return {.status = 429,
+          .message = fmt::format("as many requests of tenant {} are running or waiting as it may have", tenant),
+          .code = "rate_limit_exceeded"};
 }
 
 // Only JSON is read, and plain: a browser's page cannot send it to another origin unasked, and it is as long as it
@@ -162,32 +193,27 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
   const int tenant = tenant_of(http).value_or(-1);
   AnswerHead head = head_of(route.endpoint);
   const Asked asked{head.id, name_of(tenant), http.peer};
-  AnswerNotes notes{.tenant = std::string(name_of(tenant)), .peer = http.peer, .log = options_.log};
-  std::shared_ptr<const void> place;
-  if (tenant >= 0 && !route.render) {
-    place = tenants_.admit(tenant);
-    if (!place) {
-      const std::string message =
-          fmt::format("as many requests of tenant {} are running or waiting as it may have", notes.tenant);
-      return refused({.status = 429, .message = message, .code = "rate_limit_exceeded"}, asked);
-    }
-  }
+  Tenants::Places places;
+  const auto admitted = [&](std::size_t requests) {
+    return tenant < 0 || route.render || tenants_.admit(tenant, requests, places);
+  };
+  if (!admitted(1)) return refused(too_many_of(asked.tenant), asked);  // before reading costs anything
   auto request = read(route.endpoint, http.body, tenant);
   if (!request) return refused(request.error(), asked);
   if (route.render) return with_id(json_response(render_json(head, *request)), head.id);
-  notes.warning = std::move(request->warning);
-  notes.salt = request->request.policy.salt;
-  const TokenDetails& details = request->details;
-  AnswerSource::Stream stream{.on = request->stream, .include_usage = request->include_usage};
-  if (request->running_usage) stream.prompt_tokens = request->prompt_length();
-  TokenTeller::Prompt prompt{.bos_added = request->bos_added};
-  if (details.of_prompt()) prompt.tokens = request->rendered();
-  if (details.echo) prompt.text = request->context + request->prompt;
-  TokenTeller teller(route.endpoint, details, std::move(prompt), tokenizer_);
-  auto submitted = loop_.submit(std::move(request->request), request->stream, std::move(wake), std::move(place),
-                                details.of_answer() || stream.prompt_tokens);
-  if (!submitted) return refused(shale::refusal(submitted.error()), asked);
-  return std::make_unique<AnswerSource>(std::move(head), stream, std::move(teller), std::move(*submitted),
+  if (!admitted(request->choices())) return refused(too_many_of(asked.tenant), asked);
+  AnswerNotes notes{.warning = std::move(request->warning),
+                    .tenant = std::string(asked.tenant),
+                    .peer = http.peer,
+                    .salt = request->request.policy.salt,
+                    .log = options_.log};
+  const AnswerSource::Stream stream{request->stream, request->include_usage, request->running_usage};
+  std::vector<AnswerSource::Choice> choices = choices_of(*request, tokenizer_);
+  Delivery delivery{stream.on, request->details.of_answer() || stream.running_usage, std::move(wake)};
+  const std::uint32_t of_prompt = request->n;
+  auto answer = loop_.submit(requests_of(std::move(*request)), std::move(delivery), std::move(places));
+  if (!answer) return refused(shale::refusal(answer.error()), asked);
+  return std::make_unique<AnswerSource>(std::move(head), stream, std::move(choices), of_prompt, std::move(*answer),
                                         answer_tokens_, std::move(notes));
 }
 
@@ -205,82 +231,6 @@ HttpResponse Api::refused(const ApiError& error, const Asked& asked) const {
   if (error.status == 401) response.fields.emplace_back("WWW-Authenticate", "Bearer");
   if (error.status == 429) response.fields.emplace_back("Retry-After", std::to_string(loop_.retry_after_s()));
   return response;
-}
-
-ApiError Api::too_long(const AnswerRequest& request, std::string_view what) const {
-  // In words by which clients know it (LiteLLM reads no code).
-  return {
-      .message = fmt::format("this model's maximum context length is {} tokens, the answer included, and the prompt "
-                             "has {}: shorten it",
-                             model_.context_max, what),
-      .param = request.endpoint == Endpoint::kChat ? "messages" : "prompt",
-      .code = "context_length_exceeded"};
-}
-
-// The body, with its prompt as spans.
-ApiResult<AnswerRequest> Api::read(Endpoint endpoint, const std::string& body, int tenant) const {
-  auto request = parse_answer_request(
-      endpoint, body, {.max_tokens = options_.max_tokens, .seed = random_number(), .budget = options_.budget});
-  if (!request) return request;
-  std::string& salt = request->request.policy.salt;
-  salt = salt_of(options_.shared_cache ? std::string_view() : name_of(tenant), salt);
-  if (tenant >= 0) {
-    request->request.tenant = tenants_.at(tenant).name;
-    request->request.tenant_weight = tenants_.at(tenant).weight;
-  }
-  if (!request->model.empty() && request->model != options_.model_name) {
-    return std::unexpected(
-        ApiError{.status = 404,
-                 .message = fmt::format("model {} is not served here, {} is", request->model, options_.model_name),
-                 .param = "model",
-                 .code = "model_not_found"});
-  }
-  if (auto error = check_prompt(*request)) return std::unexpected(std::move(*error));
-  auto spans = prompt_of(*request);
-  if (!spans) return std::unexpected(std::move(spans).error());
-  request->request.spans = std::move(*spans);
-  const std::uint32_t tokens = request->prompt_length();
-  if (tokens >= model_.context_max + request->request.prompt_only) {
-    return std::unexpected(too_long(*request, fmt::format("{} tokens", tokens)));
-  }
-  if (request->request.policy.named() && !request->request.spans.front().store) {
-    return std::unexpected(ApiError{
-        .message = "a method is applied to what comes before the question, and there is nothing: give a chat a system "
-                   "message or earlier turns, a completion a `context`",
-        .param = "method"});
-  }
-  return request;
-}
-
-std::optional<ApiError> Api::check_prompt(const AnswerRequest& request) const {
-  std::vector<std::string_view> texts = {request.context, request.prompt};
-  for (const ChatMessage& message : request.messages) texts.push_back(message.content);
-  const bool special = request.endpoint == Endpoint::kCompletions;
-  const auto excess = excess_of(texts, special, model_.context_max + request.request.prompt_only, tokenizer_);
-  return excess ? std::optional(too_long(request, *excess)) : std::nullopt;
-}
-
-ApiResult<std::vector<PrefixSpan>> Api::prompt_of(AnswerRequest& request) const {
-  if (request.endpoint == Endpoint::kChat) {
-    // An exact answer depends on what was sent, not on what is kept.
-    if (!request.request.policy.exact) answer_tokens_.recall(request.messages, request.request.policy.salt);
-    auto spans = chat_prompt(tokenizer_, request.messages);
-    if (spans) return std::move(*spans);
-    ApiError error = shale::refusal(spans.error());
-    error.param = "messages";
-    return std::unexpected(std::move(error));
-  }
-  std::vector<PrefixSpan> spans;
-  if (!request.context.empty()) spans.push_back({tokenizer_.tokenize(request.context, true), true, "context"});
-  const bool whole = !request.prompt_tokens.empty() && spans.empty();
-  if (request.details.echo && request.prompt.empty()) request.prompt = tokenizer_.text(request.prompt_tokens, true);
-  spans.push_back({completion_prompt(tokenizer_, request), false, "completion"});
-  std::vector<Token>& first = spans.front().tokens;
-  if (!whole && tokenizer_.adds_bos() && (first.empty() || first.front() != tokenizer_.bos())) {
-    first.insert(first.begin(), tokenizer_.bos());
-    request.bos_added = true;
-  }
-  return spans;
 }
 
 std::string Api::new_id(std::string_view prefix) {

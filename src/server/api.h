@@ -2,7 +2,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,9 +45,14 @@ class Api final : public HttpService {
   std::string new_id(std::string_view prefix);
   std::string_view name_of(int tenant) const;  // empty of -1
   ApiResult<AnswerRequest> read(Endpoint endpoint, const std::string& body, int tenant) const;
-  std::optional<ApiError> check_prompt(const AnswerRequest& request) const;
-  ApiResult<std::vector<PrefixSpan>> prompt_of(AnswerRequest& request) const;
-  ApiError too_long(const AnswerRequest& request, std::string_view what) const;
+  // What read() finds wrong with a request, or with a prompt of it, by its index.
+  std::optional<ApiError> check_choices(const AnswerRequest& request, int tenant) const;
+  std::optional<ApiError> check_texts(const AnswerRequest& request, std::span<const std::string_view> texts,
+                                      std::size_t prompt) const;
+  std::optional<ApiError> check_length(const AnswerRequest& request, std::size_t prompt, std::size_t& together) const;
+  ApiError too_long(const AnswerRequest& request, std::size_t prompt, std::string_view what) const;
+  std::optional<ApiError> read_chat(AnswerRequest& request) const;
+  std::optional<ApiError> read_completions(AnswerRequest& request) const;
   AnswerHead head_of(Endpoint endpoint);
   ApiResult<HttpResponse> model(std::string_view name) const;
   Json model_json() const;

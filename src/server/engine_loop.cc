@@ -22,8 +22,10 @@ Answer::~Answer() {
 }
 
 std::optional<Channel::Part> Answer::next(std::chrono::milliseconds wait) {
+  if (!channel_) return std::nullopt;
   auto part = channel_->next(wait);
-  if (part && (part->response || part->refused)) channel_ = nullptr;
+  if (part && part->response) --running_;
+  if (part && (part->refused || running_ == 0)) channel_ = nullptr;
   return part;
 }
 
@@ -43,22 +45,36 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Engine& engine, const C
 
 EngineLoop::~EngineLoop() { stop(std::chrono::milliseconds(0)); }
 
+// Of all that are in flight none may have begun yet: the engine never has to refuse one.
+std::uint32_t EngineLoop::requests_max() const {
+  const EngineOptions& limits = engine_.options();
+  return std::min(limits.sequences_max + options_.queue_max, limits.waiting_max);
+}
+
 Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<void()> on_news,
                                   std::shared_ptr<const void> place, bool tokens) {
-  auto channel = std::make_shared<Channel>(options_.text_bytes_max, std::move(on_news));
+  std::vector<Request> alone;
+  alone.push_back(std::move(request));
+  return submit(std::move(alone), {streamed, tokens, std::move(on_news)}, {std::move(place)});
+}
+
+Result<Answer> EngineLoop::submit(std::vector<Request> requests, Delivery delivery,
+                                  std::vector<std::shared_ptr<const void>> places) {
+  const auto count = static_cast<std::uint32_t>(requests.size());
+  places.resize(count);
+  auto channel = std::make_shared<Channel>(options_.text_bytes_max, count, std::move(delivery.on_news));
   const std::lock_guard lock(mutex_);
   if (stopping_) return fail(ErrorCode::kCancelled, "the server is shutting down");
-  // Of all that are in flight none may have begun yet: the engine never has to refuse one.
-  const EngineOptions& limits = engine_.options();
-  if (in_flight_ >= std::min(limits.sequences_max + options_.queue_max, limits.waiting_max)) {
-    ++overloaded_;
-    return fail(ErrorCode::kBusy, "{} requests are running or waiting, which is as many as this server takes",
-                in_flight_);
+  if (const std::uint32_t most = requests_max(); count > most - std::min(in_flight_, most)) {
+    overloaded_ += count;
+    return fail(ErrorCode::kBusy, "{} requests are running or waiting of the {} that this server takes: no room for {}",
+                in_flight_, most, count);
   }
-  ++in_flight_;
-  submissions_.push_back({std::move(request), streamed, tokens, channel, std::move(place), clock_.now_s()});
+  in_flight_ += count;
+  submissions_.push_back({std::move(requests), std::move(places), delivery.streamed, delivery.tokens, channel,
+                          std::make_shared<Together>(count), clock_.now_s()});
   news_.notify_one();
-  return Answer(*this, std::move(channel));
+  return Answer(*this, std::move(channel), count);
 }
 
 void EngineLoop::cancel(std::shared_ptr<const Channel> channel) {
@@ -141,33 +157,48 @@ bool EngineLoop::take_inbox() {
 }
 
 void EngineLoop::take(Submission submission) {
-  Running running{submission.channel, submission.came_s, clock_.now_s(), submission.request.tenant, submission.place};
-  if (watch_) running.asked = submission.request;  // before it holds what sends the answer
+  std::vector<RequestId> taken;
+  while (taken.size() < submission.requests.size()) {
+    auto id = take_choice(submission, taken.size());
+    if (!id) return refuse(std::move(submission), taken, std::move(id).error());
+    taken.push_back(*id);
+  }
+  submission.channel->begin({});
+}
+
+Result<RequestId> EngineLoop::take_choice(Submission& submission, std::size_t choice) {
+  const std::shared_ptr<Channel>& channel = submission.channel;
+  Request& request = submission.requests[choice];
+  Running running{channel, choice, submission.together, submission.came_s, clock_.now_s(), request.tenant};
+  if (watch_) running.asked = request;  // before it holds what sends the answer
   if (submission.streamed) {
-    submission.request.on_text = [this, channel = submission.channel](std::string_view piece) {
-      if (!channel->push(piece)) cancel(channel);
+    request.on_text = [this, channel, choice](std::string_view piece) {
+      if (!channel->push(choice, piece)) cancel(channel);
     };
   }
   if (submission.tokens) {
-    submission.request.on_token = [channel = submission.channel](DrawnToken token) { channel->add(std::move(token)); };
+    request.on_token = [channel, choice](DrawnToken token) { channel->add(choice, std::move(token)); };
   }
-  if (submission.request.prompt_logprobs) {
-    submission.request.on_prompt = [channel = submission.channel](PromptLogprobs prompt) {
-      channel->add_prompt(std::move(prompt));
-    };
+  if (request.prompt_logprobs) {
+    request.on_prompt = [channel, choice](PromptLogprobs prompt) { channel->add_prompt(choice, std::move(prompt)); };
   }
-  const auto id = engine_.submit(std::move(submission.request));
-  if (id) {
-    measuring_turns_.note_request(clock_.now_s());
-    if (watch_) watch_->on_request(running.asked);
-    running_.emplace(*id, std::move(running));
-    submission.channel->begin({});
-  } else {
+  SHALE_ASSIGN(const RequestId id, engine_.submit(std::move(request)));
+  measuring_turns_.note_request(clock_.now_s());
+  if (watch_) watch_->on_request(running.asked);
+  running.place = std::move(submission.places[choice]);
+  running_.emplace(id, std::move(running));
+  return id;
+}
+
+// All of them for one, before which `taken` were taken.
+void EngineLoop::refuse(Submission submission, std::span<const RequestId> taken, Error error) {
+  for (const RequestId id : taken) engine_.cancel(id);
+  if (!taken.empty()) deliver();
+  for (std::size_t left = taken.size(); left < submission.places.size(); ++left) {
     ++requests_.refused;
-    running.place = nullptr;
-    give_back(std::move(submission.place));
-    submission.channel->begin(std::unexpected(id.error()));
+    give_back(std::move(submission.places[left]));
   }
+  submission.channel->begin(std::unexpected(std::move(error)));
 }
 
 // Before its client hears of it, who may send the next.
@@ -179,6 +210,9 @@ void EngineLoop::give_back(std::shared_ptr<const void> place) {
 
 void EngineLoop::count(const Running& request, const Response& response) {
   requests_.finish(response, clock_.now_s() - request.came_s);
+  Together& together = *request.together;
+  together.longest = std::max(together.longest, response.drawn());
+  if (--together.running == 0) requests_.longest_answers.observe(static_cast<double>(together.longest));
   if (request.tenant.empty()) return;
   TenantServed& served = served_[request.tenant];
   ++served.requests;
@@ -203,7 +237,7 @@ void EngineLoop::deliver() {
     give_back(std::move(running.mapped().place));
     measuring_turns_.note_request(clock_.now_s());
     if (watch_) watch_->on_response(running.mapped().asked, response);
-    running.mapped().channel->finish(std::move(response));
+    running.mapped().channel->finish(running.mapped().choice, std::move(response));
   }
 }
 

@@ -2,8 +2,8 @@
 //
 //   EngineLoop ── owns ──> thread ── alone calls ──> Engine
 //                      ──> inbox    submissions and cancellations, taken between two steps
-//                      ──> Channel  of each request running, shared with its Answer
-//   Answer     ── held by whoever serves the client; dropping it cancels the request
+//                      ──> Channel  of requests submitted together, shared with their Answer
+//   Answer     ── held by whoever serves the client; dropping it cancels the requests
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -31,7 +32,8 @@ namespace shale {
 
 class EngineLoop;
 
-// A request running. One thread at a time may use it; must be gone before its loop.
+// The answers to requests that were submitted together. One thread at a time may use it; must be gone before its
+// loop.
 class Answer {
  public:
   Answer(Answer&&) noexcept = default;
@@ -39,17 +41,26 @@ class Answer {
   // Cancels what has not ended.
   ~Answer();
 
-  // What has come since the last call: that the engine took or refused the request, then text, of streamed requests
-  // alone, and at the end the response. Nothing where nothing has come within `wait`. An answer that is read too slowly
-  // is cancelled.
+  // What has come since the last call: that the engine took or refused the requests, then of one of them text, where
+  // they are streamed, and at its end the response. Nothing where nothing has come within `wait`, or all have ended. An
+  // answer that is read too slowly is cancelled.
   std::optional<Channel::Part> next(std::chrono::milliseconds wait);
 
  private:
   friend class EngineLoop;
-  Answer(EngineLoop& loop, std::shared_ptr<Channel> channel) : loop_(&loop), channel_(std::move(channel)) {}
+  Answer(EngineLoop& loop, std::shared_ptr<Channel> channel, std::size_t requests)
+      : loop_(&loop), channel_(std::move(channel)), running_(requests) {}
 
   EngineLoop* loop_;
   std::shared_ptr<Channel> channel_;  // null once moved from or ended
+  std::size_t running_;               // requests that have not ended
+};
+
+// How an answer comes.
+struct Delivery {
+  bool streamed = false;               // text is passed on as it comes
+  bool tokens = false;                 // its parts have them
+  std::function<void()> on_news = {};  // called by the engine's thread whenever there is a part
 };
 
 struct EngineLoopOptions {
@@ -68,12 +79,16 @@ class EngineLoop {
 
   // The rest is thread-safe.
 
-  // Does not wait for the engine: whether it takes the request is the first part of the answer. kBusy when the queue is
-  // full, kCancelled once the loop stops. `streamed`: text is passed on as it comes. `on_news`: called by the engine's
-  // thread whenever the answer has a part. `place`: held as long as the engine has the request, which may be longer
-  // than its answer is. `tokens`: the answer's parts have them.
+  // Does not wait for the engine: whether it takes the requests, all or none, is the first part of the answer. kBusy
+  // when the queue has no room for all, kCancelled once the loop stops. `places`: none, or one for each, held as long
+  // as the engine has the request, which may be longer than its answer is.
+  Result<Answer> submit(std::vector<Request> requests, Delivery delivery,
+                        std::vector<std::shared_ptr<const void>> places = {});
+  // A request alone.
   Result<Answer> submit(Request request, bool streamed, std::function<void()> on_news = {},
                         std::shared_ptr<const void> place = nullptr, bool tokens = false);
+  // How many may run and wait together.
+  std::uint32_t requests_max() const;
   // In how many seconds a place in the queue should be free: by what requests took so far, 1 to 60.
   std::uint32_t retry_after_s() const;
   // At most a tenth of a second old while the engine runs, and never older than the last answer.
@@ -85,16 +100,23 @@ class EngineLoop {
 
  private:
   friend class Answer;
+  struct Together {
+    std::size_t running = 0;  // that have not ended
+    std::size_t longest = 0;  // answer, in tokens
+  };
   struct Submission {
-    Request request;
+    std::vector<Request> requests;
+    std::vector<std::shared_ptr<const void>> places;  // one for each
     bool streamed = false, tokens = false;
     std::shared_ptr<Channel> channel;
-    std::shared_ptr<const void> place;
+    std::shared_ptr<Together> together;
     double came_s = 0;
   };
   struct Running {
     std::shared_ptr<Channel> channel;
-    double came_s = 0, taken_s = 0;  // from the inbox, between two steps
+    std::size_t choice = 0;              // of the channel's
+    std::shared_ptr<Together> together;  // with those submitted with it
+    double came_s = 0, taken_s = 0;      // from the inbox, between two steps
     std::string tenant = {};
     std::shared_ptr<const void> place = nullptr;
     Request asked = {};  // for the watch, where there is one
@@ -104,6 +126,8 @@ class EngineLoop {
   void run();
   bool take_inbox();
   void take(Submission submission);
+  Result<RequestId> take_choice(Submission& submission, std::size_t choice);
+  void refuse(Submission submission, std::span<const RequestId> taken, Error error);
   void deliver();
   void give_back(std::shared_ptr<const void> place);
   void count(const Running& request, const Response& response);

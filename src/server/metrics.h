@@ -60,6 +60,7 @@ struct RequestMetrics {
   Histogram prefill_seconds{kRequestSeconds};  // from where it began to its first token
   Histogram decode_seconds{kRequestSeconds};   // from there to its last
   Histogram prompt_lengths{kRequestTokens}, answer_lengths{kRequestTokens};
+  Histogram longest_answers{kRequestTokens};   // of each request to the server: of its choices
   Histogram computed_lengths{kRequestTokens};  // of a prompt, what no cache gave
 
   // `seconds`: from submission to the end.

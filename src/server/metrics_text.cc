@@ -100,8 +100,8 @@ void write_requests(Writer& to, const ServerMetrics& metrics) {
   to.histogram("vllm:request_prefill_kv_computed_tokens", requests.computed_lengths,
                "Tokens of a request's prompt that were computed, those from a cache left out.");
   to.histogram("vllm:request_generation_tokens", requests.answer_lengths, "Tokens of a request's answer.");
-  // vLLM's is over the answers of a request, which has one here.
-  to.histogram("vllm:request_max_num_generation_tokens", requests.answer_lengths,
+  // As vLLM has it: of requests to the server, which may have several answers.
+  to.histogram("vllm:request_max_num_generation_tokens", requests.longest_answers,
                "Tokens of a request's longest answer.");
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/clock.h"
@@ -33,11 +32,6 @@ std::string_view level_text(LogLevel level) {
   }
 }
 
-double longest_gap(const Response& response) {
-  const auto& gaps = response.gaps_seconds;
-  return gaps.empty() ? 0 : static_cast<double>(*std::ranges::max_element(gaps));
-}
-
 }  // namespace
 
 std::string text_line(const RequestEnd& end, double wall_s) {
@@ -46,14 +40,15 @@ std::string text_line(const RequestEnd& end, double wall_s) {
   line += fmt::format(" {} {}", end.status, end.outcome);
   if (!end.peer.empty()) line += fmt::format(" from {}", end.peer);
   if (!end.why.empty()) line += fmt::format(" ({})", printable(end.why, kWhyBytes));
-  if (const Response* response = end.response) {
-    line += fmt::format(": {} tokens, computed {}", response->prompt_tokens, response->computed_tokens());
-    for (const auto& [source, tokens] : response->cached.sources()) {
+  if (const AnswerUsage* usage = end.usage) {
+    line += fmt::format(": {} tokens, computed {}", usage->prompt_tokens, usage->computed_tokens);
+    for (const auto& [source, tokens] : usage->cached.sources()) {
       if (tokens > 0) line += fmt::format(", {} {}", source, tokens);
     }
-    if (response->lossy) line += ", lossy";
-    line += fmt::format("; answer {}, first after {:.3f} s, then {:.3f} s each, {:.3f} s at most", response->drawn(),
-                        response->ttft_seconds, response->tpot_seconds, longest_gap(*response));
+    if (usage->lossy) line += ", lossy";
+    line += usage->choices > 1 ? fmt::format("; {} choices, together", usage->choices) : "; answer";
+    line += fmt::format(" {}, first after {:.3f} s, then {:.3f} s each, {:.3f} s at most", usage->completion_tokens,
+                        usage->ttft_seconds, usage->tpot_seconds, usage->longest_gap_seconds);
   }
   return line + fmt::format("; {:.3f} s", end.seconds);
 }
@@ -65,19 +60,20 @@ std::string json_line(const RequestEnd& end, double wall_s) {
                {"peer", named(end.peer)},   {"status", end.status},
                {"outcome", end.outcome},    {"why", named(printable(end.why, kWhyBytes))},
                {"seconds", end.seconds}};
-  if (const Response* response = end.response) {
-    line["usage"] = usage_json(*response);
-    line["queue_seconds"] = response->queue_seconds;
-    line["ttft_seconds"] = response->ttft_seconds;
-    line["tpot_seconds"] = response->tpot_seconds;
-    line["longest_gap_seconds"] = longest_gap(*response);
+  if (const AnswerUsage* usage = end.usage) {
+    if (usage->choices > 1) line["choices"] = usage->choices;
+    line["usage"] = usage_json(*usage);
+    line["queue_seconds"] = usage->queue_seconds;
+    line["ttft_seconds"] = usage->ttft_seconds;
+    line["tpot_seconds"] = usage->tpot_seconds;
+    line["longest_gap_seconds"] = usage->longest_gap_seconds;
   }
   return dump(line);
 }
 
 LogLevel level_of(const RequestEnd& end) {
   constexpr int kClientGone = 499;
-  if (end.status >= 500 || (end.response && end.response->error)) return LogLevel::kError;
+  if (end.status >= 500 || end.failed) return LogLevel::kError;
   return (end.status >= 400 && end.status != kClientGone) || !end.why.empty() ? LogLevel::kWarn : LogLevel::kInfo;
 }
 

@@ -8,17 +8,19 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/engine.h"
+#include "server/answer_usage.h"
 
 namespace shale {
 
 // How a request ended.
 struct RequestEnd {
-  std::string_view id, tenant;         // as the client was told; empty: none
-  int status = 200;                    // of HTTP
-  std::string_view outcome;            // "length", "end_of_turn", …, "refused", "gone" (the client)
+  std::string_view id = {}, tenant = {};  // as the client was told; empty: none
+  int status = 200;                       // of HTTP
+  // "length", "end_of_turn", …, each that a choice has; "refused", "gone" (the client)
+  std::string_view outcome = {};
   std::string_view why = {};           // it was refused or failed
-  const Response* response = nullptr;  // where the engine ended it
+  const AnswerUsage* usage = nullptr;  // where the engine ended it
+  bool failed = false;                 // by an error of the engine
   double seconds = 0;                  // since it came
   std::string_view peer = {};          // the address that a refused one came from
 };

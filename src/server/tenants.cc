@@ -118,16 +118,20 @@ int Tenants::find(std::string_view key) const {
   return found;
 }
 
-std::shared_ptr<const void> Tenants::admit(int tenant) {
+bool Tenants::admit(int tenant, std::size_t requests, Places& places) {
   const std::shared_ptr<Counts>& counts = counts_[static_cast<std::size_t>(tenant)];
   const std::uint32_t most = places_of(at(tenant), requests_max_);
-  ++counts->requests;
-  if (++counts->running > most && most > 0) {
-    --counts->running;
-    ++counts->refused;
-    return nullptr;
+  const auto more = static_cast<std::uint32_t>(requests - places.size());
+  counts->requests += more;
+  if ((counts->running += more) > most && most > 0) {
+    counts->running -= more;
+    counts->refused += requests;
+    places.clear();
+    return false;
   }
-  return {static_cast<const void*>(counts.get()), [counts](const void*) { --counts->running; }};
+  const auto leave = [counts](const void*) { --counts->running; };
+  while (places.size() < requests) places.emplace_back(static_cast<const void*>(counts.get()), leave);
+  return true;
 }
 
 std::vector<TenantMetrics> Tenants::metrics() const {

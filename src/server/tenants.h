@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -45,8 +46,10 @@ class Tenants {
   int find(std::string_view key) const;
   const Tenant& at(int tenant) const { return tenants_[static_cast<std::size_t>(tenant)]; }
 
-  // A request of the tenant, counted as running until it is dropped; null where it has too many.
-  std::shared_ptr<const void> admit(int tenant);
+  // Requests of a tenant, each counted as running until it is dropped.
+  using Places = std::vector<std::shared_ptr<const void>>;
+  // Adds to `places` until they are so many; where that would be too many for the tenant drops them, and returns false.
+  bool admit(int tenant, std::size_t requests, Places& places);
 
   std::vector<TenantMetrics> metrics() const;
 

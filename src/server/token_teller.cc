@@ -39,13 +39,13 @@ std::string TokenTeller::name_of(Token token) const { return tokenizer_.text({&t
 
 void TokenTeller::tell_prompt(Json& answer) {
   if (!std::exchange(owes_ids_, false)) return;
-  Json& place = endpoint_ == Endpoint::kChat ? answer : answer["choices"][0];
+  Json& place = endpoint_ == Endpoint::kChat ? answer : answer["choices"].back();
   place["prompt_token_ids"] = prompt_.tokens;
 }
 
 void TokenTeller::tell(Json& answer, std::span<const DrawnToken> tokens, const PromptLogprobs& prompt) {
   tell_prompt(answer);
-  Json& choice = answer["choices"][0];
+  Json& choice = answer["choices"].back();
   if (details_.ids) {
     Json& ids = choice["token_ids"] = Json::array();
     for (const DrawnToken& drawn : tokens) ids.push_back(drawn.token);

@@ -13,7 +13,7 @@
 
 namespace shale {
 
-// Of one answer, part by part. Tells nothing that was not asked for. Not thread-safe.
+// Of one choice, part by part. Tells nothing that was not asked for. Not thread-safe.
 class TokenTeller {
  public:
   struct Prompt {
@@ -30,8 +30,8 @@ class TokenTeller {
         owes_ids_(details.ids && !prompt_.tokens.empty()),
         owes_echo_(details.echo) {}
 
-  // Adds to an answer, or to a part of one, what is told of the tokens that it brings, in their order. `prompt`: of the
-  // first part, where log probabilities of the prompt are told.
+  // Adds to an answer, or to a part of one, what is told of the tokens that its last choice brings, in their order.
+  // `prompt`: of the first part, where log probabilities of the prompt are told.
   void tell(Json& answer, std::span<const DrawnToken> tokens, const PromptLogprobs& prompt = {});
   // Once: adds the prompt's ids, which belong to the first part.
   void tell_prompt(Json& answer);

@@ -24,8 +24,21 @@ AnswerHead head(Endpoint endpoint) {
   return {.endpoint = endpoint, .id = "id-1", .model = "m", .fingerprint = "fp_1", .created = 5};
 }
 
+// Of choices that ended, so many of each prompt.
+Json used_by(const std::vector<Response>& responses, std::size_t of_prompt = 1) {
+  std::vector<const Response*> all;
+  for (const Response& response : responses) all.push_back(&response);
+  return usage_json(usage_of(all, of_prompt));
+}
+
+Json whole(Endpoint endpoint, const Response& response) {
+  Json json = answer_json(head(endpoint));
+  json["choices"].push_back(choice_json(head(endpoint), 0, response));
+  return json;
+}
+
 TEST(AnswerJson, SaysWhatWasUsedAndWhereFrom) {
-  const Json usage = usage_json(answer());
+  const Json usage = used_by({answer()});
   EXPECT_EQ(usage["prompt_tokens"], 40);
   EXPECT_EQ(usage["completion_tokens"], 3);
   EXPECT_EQ(usage["total_tokens"], 43);
@@ -42,8 +55,8 @@ TEST(AnswerJson, SaysWhatWasUsedAndWhereFrom) {
 TEST(AnswerJson, CountsTheTokenThatEndedTheAnswer) {
   Response response = answer();
   response.end_token = 9;
-  EXPECT_EQ(usage_json(response)["completion_tokens"], 4);
-  EXPECT_EQ(usage_json(response)["total_tokens"], 44);
+  EXPECT_EQ(used_by({response})["completion_tokens"], 4);
+  EXPECT_EQ(used_by({response})["total_tokens"], 44);
   response.tokens.clear();
   RequestMetrics metrics;
   metrics.finish(response, 1);
@@ -57,7 +70,7 @@ TEST(AnswerJson, CountsNothingAsComputedThatNeverBegan) {
   Response response;
   response.prompt_tokens = 40;
   response.begun = false;
-  const Json usage = usage_json(response);
+  const Json usage = used_by({response});
   EXPECT_EQ(usage["prompt_tokens"], 40);
   EXPECT_EQ(usage["prompt_tokens_details"]["computed_tokens"], 0);
 }
@@ -70,7 +83,7 @@ TEST(AnswerJson, SaysWhichFormsServedAndWhatIsExpectedOfThem) {
   response.metric = "f1";
   response.sources[1].quality = 0.9;
   response.sources[2].quality = 0.97;
-  const Json details = usage_json(response)["prompt_tokens_details"];
+  const Json details = used_by({response})["prompt_tokens_details"];
   EXPECT_EQ(details["expected_quality"], 0.9) << "of the least";
   EXPECT_EQ(details["quality_metric"], "f1");
   ASSERT_EQ(details["compressed"].size(), 2u);
@@ -78,26 +91,73 @@ TEST(AnswerJson, SaysWhichFormsServedAndWhatIsExpectedOfThem) {
       details["compressed"][0],
       (Json{{"from", "disk"}, {"tokens", 10}, {"method", "knorm+int8"}, {"keep", 0.5}, {"expected_quality", 0.9}}));
   response.sources[2].quality.reset();
-  EXPECT_TRUE(usage_json(response)["prompt_tokens_details"]["expected_quality"].is_null()) << "one is not known";
+  EXPECT_TRUE(used_by({response})["prompt_tokens_details"]["expected_quality"].is_null()) << "one is not known";
   response.lossy = false;
-  EXPECT_EQ(usage_json(response)["prompt_tokens_details"]["expected_quality"], 1);
+  EXPECT_EQ(used_by({response})["prompt_tokens_details"]["expected_quality"], 1);
+}
+
+// A prompt counts once, as of the choice that computed it; answers all count, and no loss is kept quiet.
+TEST(AnswerJson, SumsUpWhatChoicesUsed) {
+  Response first = answer(), second = answer(), other = answer();
+  first.lossy = second.lossy = other.lossy = false;
+  first.cached = {};  // it computed what the second found
+  first.cached.add("pool", 0);
+  second.cached = {};
+  second.cached.add("pool", 39);
+  const Json usage = used_by({first, second, other, other}, 2);
+  EXPECT_EQ(usage["prompt_tokens"], 80);
+  EXPECT_EQ(usage["completion_tokens"], 12);
+  EXPECT_EQ(usage["total_tokens"], 92);
+  const Json& details = usage["prompt_tokens_details"];
+  EXPECT_EQ(details["cached_tokens"], 28) << "of the other prompt";
+  EXPECT_EQ(details["computed_tokens"], 40 + 12);
+  EXPECT_EQ(details["lossy"], false);
+  EXPECT_EQ(details["expected_quality"], 1);
+
+  second.lossy = true;
+  second.sources = {
+      {.where = "disk", .method = {.scorer = "knorm", .quantizer = "int8"}, .keep = 0.5, .tokens = 10, .quality = 0.9}};
+  const Json lossy = used_by({first, second}, 2)["prompt_tokens_details"];
+  EXPECT_EQ(lossy["lossy"], true);
+  EXPECT_EQ(lossy["expected_quality"], 0.9);
+  EXPECT_EQ(lossy["compressed"].size(), 1u);
+}
+
+TEST(AnswerUsage, HasTheTimesOfWhoWasFirstAndTheLongestGap) {
+  Response early = answer(), late = answer();
+  early.queue_seconds = 1;
+  early.ttft_seconds = 2;
+  early.tpot_seconds = 0.5;
+  early.gaps_seconds = {0.5F, 0.5F};
+  late.queue_seconds = 3;
+  late.ttft_seconds = 4;
+  late.tokens = {1, 2, 3, 4, 5};
+  late.tpot_seconds = 2;
+  late.gaps_seconds = {1, 1, 5, 1};
+  const Response* const both[] = {&late, &early};
+  const AnswerUsage usage = usage_of(both, 2);
+  EXPECT_EQ(usage.choices, 2u);
+  EXPECT_EQ(usage.queue_seconds, 1);
+  EXPECT_EQ(usage.ttft_seconds, 2);
+  EXPECT_EQ(usage.tpot_seconds, (2 * 0.5 + 4 * 2) / 6);
+  EXPECT_EQ(usage.longest_gap_seconds, 5);
 }
 
 TEST(AnswerJson, IsOpenAIs) {
-  const Json chat = answer_json(head(Endpoint::kChat), answer());
+  const Json chat = whole(Endpoint::kChat, answer());
   EXPECT_EQ(chat["object"], "chat.completion");
   EXPECT_EQ(chat["choices"][0]["message"]["content"], "A rock.");
   EXPECT_EQ(chat["choices"][0]["finish_reason"], "stop");
-  const Json completion = answer_json(head(Endpoint::kCompletions), answer());
+  const Json completion = whole(Endpoint::kCompletions, answer());
   EXPECT_EQ(completion["object"], "text_completion");
   EXPECT_EQ(completion["choices"][0]["text"], "A rock.");
 
-  EXPECT_EQ(role_chunk(head(Endpoint::kChat))["choices"][0]["delta"]["role"], "assistant");
-  EXPECT_EQ(text_chunk(head(Endpoint::kChat), "A")["choices"][0]["delta"]["content"], "A");
-  EXPECT_TRUE(text_chunk(head(Endpoint::kChat), "A")["choices"][0]["finish_reason"].is_null());
-  EXPECT_EQ(text_chunk(head(Endpoint::kCompletions), "A")["choices"][0]["text"], "A");
-  EXPECT_EQ(end_chunk(head(Endpoint::kChat), answer())["choices"][0]["finish_reason"], "stop");
-  EXPECT_TRUE(usage_chunk(head(Endpoint::kChat), answer())["choices"].empty());
+  EXPECT_EQ(role_chunk(head(Endpoint::kChat), 0)["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(text_chunk(head(Endpoint::kChat), 0, "A")["choices"][0]["delta"]["content"], "A");
+  EXPECT_TRUE(text_chunk(head(Endpoint::kChat), 0, "A")["choices"][0]["finish_reason"].is_null());
+  EXPECT_EQ(text_chunk(head(Endpoint::kCompletions), 0, "A")["choices"][0]["text"], "A");
+  EXPECT_EQ(end_chunk(head(Endpoint::kChat), 0, answer())["choices"][0]["finish_reason"], "stop");
+  EXPECT_TRUE(usage_chunk(head(Endpoint::kChat), {})["choices"].empty());
 }
 
 TEST(AnswerJson, RendersWhatDecidesAnAnswerElsewhere) {
@@ -117,7 +177,7 @@ TEST(AnswerJson, CallsACutAnswerOne) {
   Response cut = answer();
   for (const StopReason stop : {StopReason::kLength, StopReason::kContextFull}) {
     cut.stop = stop;
-    EXPECT_EQ(answer_json(head(Endpoint::kChat), cut)["choices"][0]["finish_reason"], "length");
+    EXPECT_EQ(whole(Endpoint::kChat, cut)["choices"][0]["finish_reason"], "length");
   }
 }
 
@@ -177,6 +237,7 @@ TEST(Metrics, TellHowLongRequestsTookWhere) {
   response.tpot_seconds = 0.5;
   ServerMetrics metrics;
   metrics.requests.finish(response, 5);
+  metrics.requests.longest_answers.observe(3);
   const std::string text = metrics_text(metrics, "m");
   for (const char* line : {"vllm:request_prefill_time_seconds_sum{model_name=\"m\"} 3\n",
                            "vllm:request_decode_time_seconds_sum{model_name=\"m\"} 1\n",

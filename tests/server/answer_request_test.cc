@@ -140,13 +140,47 @@ TEST(AnswerRequest, ReadsMessagesOfEachKind) {
 }
 
 TEST(AnswerRequest, ReadsPromptsOfEachKind) {
-  EXPECT_EQ(completion(R"("prompt": "Once")")->prompt, "Once");
-  EXPECT_EQ(completion(R"("prompt": ["Once"])")->prompt, "Once");
-  EXPECT_THAT(completion(R"("prompt": [5, 6])")->prompt_tokens, ElementsAre(5, 6));
-  EXPECT_THAT(completion(R"("prompt": [[5, 6]])")->prompt_tokens, ElementsAre(5, 6));
+  const auto only = [](std::string_view prompt) {
+    const auto request = completion(fmt::format(R"("prompt": {})", prompt));
+    EXPECT_TRUE(request && request->prompts.size() == 1) << prompt;
+    return request->prompts.front();
+  };
+  EXPECT_EQ(only(R"("Once")").text, "Once");
+  EXPECT_EQ(only(R"(["Once"])").text, "Once");
+  EXPECT_THAT(only("[5, 6]").tokens, ElementsAre(5, 6));
+  EXPECT_THAT(only("[[5, 6]]").tokens, ElementsAre(5, 6));
   EXPECT_EQ(completion(R"("prompt": "Why?", "context": "Because.")")->context, "Because.");
   EXPECT_TRUE(completion(R"("prompt": "Once", "add_special_tokens": true)"));
   EXPECT_EQ(completion(R"("prompt": "Once", "add_special_tokens": false)").error().param, "add_special_tokens");
+}
+
+TEST(AnswerRequest, ReadsSeveralPromptsAndChoices) {
+  const auto texts = completion(R"("prompt": ["Once", "Twice"], "n": 3, "best_of": 3, "seed": 5)");
+  ASSERT_TRUE(texts) << texts.error().message;
+  ASSERT_EQ(texts->prompts.size(), 2u);
+  EXPECT_EQ(texts->prompts[1].text, "Twice");
+  EXPECT_EQ(texts->choices(), 6u);
+  const auto tokens = completion(R"("prompt": [[5, 6], [7]])");
+  ASSERT_TRUE(tokens) << tokens.error().message;
+  ASSERT_EQ(tokens->prompts.size(), 2u);
+  EXPECT_THAT(tokens->prompts[1].tokens, ElementsAre(7));
+  EXPECT_EQ(chat(R"("n": 128)")->choices(), 128u);
+  std::string many = "\"a\"";
+  for (int i = 1; i < 1024; ++i) many += ", \"a\"";
+  EXPECT_TRUE(completion("\"prompt\": [" + many + "]"));
+  EXPECT_EQ(completion("\"prompt\": [" + many + ", \"a\"]").error().param, "prompt");
+}
+
+// Alike whatever else the request asks for, where it gives a seed; else no two.
+TEST(AnswerRequest, DrawsChoicesBySeedsOfTheirOwn) {
+  const auto seeds = [](std::string_view more) {
+    const auto request = completion(fmt::format(R"("prompt": ["Once", "Once"], "n": 2{})", more));
+    std::vector<std::uint64_t> all;
+    for (std::size_t choice = 0; choice < request->choices(); ++choice) all.push_back(request->seed_of(choice));
+    return all;
+  };
+  EXPECT_THAT(seeds(R"(, "seed": 5)"), ElementsAre(5, 6, 5, 6));
+  EXPECT_THAT(seeds(""), ElementsAre(7, 8, 9, 10));
 }
 
 // What clients of vLLM send to say what it does anyway.
@@ -213,7 +247,11 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
            {R"("stream": true, "stream_options": [])", "stream_options"},
            {R"("stream": true, "stream_options": {"include_usage": 1})", "stream_options"},
            {R"("stream": true, "stream_options": {"continuous_usage_stats": 1})", "stream_options"},
-           {R"("n": 2)", "n"},
+           {R"("n": 0)", "n"},
+           {R"("n": 129)", "n"},
+           {R"("n": 1.5)", "n"},
+           {R"("best_of": 2)", "best_of"},
+           {R"("n": 2, "best_of": 1)", "best_of"},
            {R"("logprobs": 5)", "logprobs"},
            {R"("top_logprobs": 5)", "top_logprobs"},
            {R"("logprobs": true, "top_logprobs": 21)", "top_logprobs"},
@@ -287,7 +325,8 @@ TEST(AnswerRequest, RefusesWithTheFieldsName) {
     EXPECT_EQ(request.error().param, param) << fields;
     EXPECT_THAT(request.error().message, HasSubstr(param)) << fields;
   }
-  for (const char* fields : {"", R"("prompt": 5)", R"("prompt": "")", R"("prompt": [])", R"("prompt": ["a", "b"])",
+  for (const char* fields : {"", R"("prompt": 5)", R"("prompt": "")", R"("prompt": [])", R"("prompt": ["a", ""])",
+                             R"("prompt": [[5], []])", R"("prompt": ["a", 5])", R"("prompt": [["a"]])",
                              R"("prompt": [5, "a"])", R"("prompt": [-1])", R"("prompt": [99999999999])"}) {
     const auto request = completion(fields);
     ASSERT_FALSE(request) << fields;

@@ -122,7 +122,7 @@ TEST_F(ServerTest, ErrorsAreOpenAIs) {
               Not(HasSubstr("secret")))
       << "the log says it, too";
   EXPECT_EQ(error(post("/v1/chat/completions", chat("x", {{"model", "gpt-9"}})), 404)["code"], "model_not_found");
-  EXPECT_EQ(error(post("/v1/chat/completions", chat("x", {{"n", 2}})), 400)["param"], "n");
+  EXPECT_EQ(error(post("/v1/chat/completions", chat("x", {{"n", 0}})), 400)["param"], "n");
   const Json too_long = error(post("/v1/chat/completions", chat(std::string(3000, 'x'))), 400);
   EXPECT_EQ(too_long["code"], "context_length_exceeded");
   EXPECT_THAT(too_long["message"].get<std::string>(), HasSubstr("maximum context length is"))
@@ -206,7 +206,7 @@ TEST_F(ServerTest, LogsALineARequest) {
   start({.api = {.log = log}});
   const Json answer = posted("/v1/chat/completions", chat("What is shale?"));
   streamed("/v1/chat/completions", chat("What is shale?"));
-  const auto refused = post("/v1/chat/completions", chat("x", {{"n", 2}}));
+  const auto refused = post("/v1/chat/completions", chat("x", {{"n", 0}}));
   EXPECT_EQ(refused->status, 400);
   EXPECT_EQ(post("/v1/completions", {{"prompt", {1'000'000}}})->status, 400) << "the engine refuses it";
   server_.reset();

@@ -67,16 +67,32 @@ TEST(TenantsTest, ALineMayHaveBoundsOfItsOwn) {
 
 TEST(TenantsTest, EachHasItsShareInFlight) {
   Tenants tenants(parse_tenants(lines({"ann " + std::string(kSecret), "bob " + std::string(kOther)})).value(), 2);
-  std::vector<std::shared_ptr<const void>> admitted = {tenants.admit(0), tenants.admit(0)};
-  EXPECT_TRUE(admitted[0] && admitted[1]);
-  EXPECT_FALSE(tenants.admit(0));
-  EXPECT_TRUE(tenants.admit(1)) << "another's";
+  Tenants::Places first, second, third;
+  EXPECT_TRUE(tenants.admit(0, 1, first) && tenants.admit(0, 1, second));
+  EXPECT_FALSE(tenants.admit(0, 1, third));
+  EXPECT_TRUE(tenants.admit(1, 1, third)) << "another's";
   EXPECT_EQ(tenants.metrics()[0].running, 2u);
   EXPECT_EQ(tenants.metrics()[0].refused, 1u);
   EXPECT_EQ(tenants.metrics()[0].requests, 3u);
-  admitted.pop_back();
-  EXPECT_TRUE(tenants.admit(0));
+  second.clear();
+  EXPECT_TRUE(tenants.admit(0, 1, second));
+  third.clear();
   EXPECT_EQ(tenants.metrics()[1].running, 0u);
+}
+
+TEST(TenantsTest, RequestsThatComeTogetherAllHavePlacesOrNone) {
+  Tenants tenants(parse_tenants(lines({"ann " + std::string(kSecret)})).value(), 3);
+  Tenants::Places one, several;
+  EXPECT_TRUE(tenants.admit(0, 1, one) && tenants.admit(0, 1, several));
+  EXPECT_FALSE(tenants.admit(0, 3, several));
+  EXPECT_TRUE(several.empty());
+  EXPECT_EQ(tenants.metrics()[0].running, 1u);
+  EXPECT_EQ(tenants.metrics()[0].requests, 4u);
+  EXPECT_EQ(tenants.metrics()[0].refused, 3u);
+  EXPECT_TRUE(tenants.admit(0, 2, several));
+  EXPECT_EQ(tenants.metrics()[0].running, 3u);
+  several.pop_back();
+  EXPECT_EQ(tenants.metrics()[0].running, 2u) << "each is given back by itself";
 }
 
 }  // namespace

@@ -110,6 +110,28 @@ def test_scores_texts(client, model):
     assert scored("The capital of France is Paris") > scored("The capital of France is Oslo")
 
 
+def test_answers_several_prompts_and_choices(client, model):
+    prompts = ["The capital of France is", "One two three one two three one two"]
+    asked = dict(model=model, max_tokens=8, temperature=0, extra_body={"ignore_eos": True})
+    answer = client.completions.create(**asked, prompt=prompts, n=2)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert all("Paris" in choice.text for choice in answer.choices[:2])
+    alone = [client.completions.create(**asked, prompt=prompt) for prompt in prompts]
+    assert answer.usage.prompt_tokens == sum(each.usage.prompt_tokens for each in alone)
+    assert answer.usage.completion_tokens == 4 * 8
+
+
+def test_streams_several_choices(client, model):
+    said = {index: "" for index in range(3)}
+    for part in client.chat.completions.create(model=model, messages=chat("Name a rock."), max_tokens=12, temperature=1,
+                                               seed=5, n=3, stream=True, stream_options={"include_usage": True},
+                                               extra_body={"ignore_eos": True}):
+        for choice in part.choices:
+            said[choice.index] += choice.delta.content or ""
+    assert part.usage.completion_tokens == 3 * 12
+    assert len(set(said.values())) == 3
+
+
 def test_penalties_keep_an_answer_from_repeating_itself(client, model):
     asked = dict(model=model, prompt="one two three one two three one two", max_tokens=24, temperature=0,
                  extra_body={"return_token_ids": True, "ignore_eos": True})
@@ -177,7 +199,7 @@ def test_errors_are_the_clients_exceptions(client, model, url):
     with pytest.raises(openai.NotFoundError):
         client.chat.completions.create(model="gpt-9", messages=chat("?"))
     with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.create(model=model, messages=chat("?"), n=2)
+        client.chat.completions.create(model=model, messages=chat("?"), n=0)
     assert caught.value.param == "n"
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model=model, messages=chat("x " * 20_000))
