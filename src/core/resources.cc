@@ -87,6 +87,30 @@ double cgroup_memory(std::string_view membership, const std::filesystem::path& m
   return least_of_groups(membership, mounts, "memory", memory_of, old_memory_of);
 }
 
+// "cpu3 user nice system idle iowait …"; the first line, "cpu …", is the sum of all.
+std::optional<double> idle_core_seconds(std::istream& stat, const std::vector<bool>& used) {
+  const auto ticks_a_s = static_cast<double>(sysconf(_SC_CLK_TCK));
+  std::optional<double> seconds;
+  for (std::string line; std::getline(stat, line) && line.starts_with("cpu");) {
+    std::istringstream words(line.substr(3));
+    std::size_t core = 0;
+    double user = 0, nice = 0, system = 0, idle = 0, waits = 0;
+    if (line.starts_with("cpu ") || !(words >> core >> user >> nice >> system >> idle >> waits)) continue;
+    if (core < used.size() && used[core]) seconds = seconds.value_or(0) + (idle + waits) / ticks_a_s;
+  }
+  return seconds;
+}
+
+std::optional<double> idle_core_seconds() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return std::nullopt;
+  std::vector<bool> used(CPU_SETSIZE);
+  for (std::size_t core = 0; core < used.size(); ++core) used[core] = CPU_ISSET(core, &set);
+  std::ifstream stat("/proc/stat");
+  return idle_core_seconds(stat, used);
+}
+
 std::uint64_t usable_memory() {
   const auto bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   return static_cast<std::uint64_t>(std::min(bytes, cgroup_memory(own_groups(), kMounts)));

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <iosfwd>
+#include <optional>
 #include <string_view>
+#include <vector>
 
 namespace shale {
 
@@ -11,6 +14,12 @@ namespace shale {
 std::uint32_t usable_cores();
 // Bytes of memory that the machine has, within the limits of this process's control groups.
 std::uint64_t usable_memory();
+
+// For how long this thread's cores have been idle, added up, since the machine began; nothing where the kernel does not
+// say. It counts in hundredths of a second.
+std::optional<double> idle_core_seconds();
+// By what /proc/stat says, of the cores that are `used`, by their numbers.
+std::optional<double> idle_core_seconds(std::istream& stat, const std::vector<bool>& used);
 
 // What control groups grant, each the least of itself and those above it: cores' worth of time, and bytes of memory;
 // infinite without a limit. `membership` is what /proc/self/cgroup says, `mounts` the folder below which the groups lie

@@ -130,6 +130,18 @@ double ComputeThreads::note_turns() {
   return others_s;
 }
 
+// Since the last look, on average, beside those on which so much was computed. 0 where that is not known, or not asked.
+double ComputeThreads::idle_cores(double computed_s) {
+  const std::uint32_t active = share_.active();
+  const auto seconds = active < threads_ ? idle_core_seconds() : std::nullopt;
+  const auto before = std::exchange(idle_, std::nullopt);
+  if (!seconds) return 0;
+  idle_ = Idle{*seconds, clock_.now_s()};
+  if (!before) return 0;
+  const double passed_s = idle_->at_s - before->at_s, own_s = active * std::max(0.0, passed_s - computed_s);
+  return passed_s > 0 ? (*seconds - before->seconds - own_s) / passed_s : 0;
+}
+
 void ComputeThreads::look_at_neighbours() {
   const std::uint32_t active = share_.active();
   const std::vector<Turns> before = pool(active).turns;
@@ -139,7 +151,8 @@ void ComputeThreads::look_at_neighbours() {
     const Turns& now = pool(active).turns[i];
     waited.push_back(now.thread == before[i].thread ? now.waited_s - before[i].waited_s : 0);
   }
-  share_.observe(waited, std::max(0.0, own_s), std::exchange(computed_s_, 0), ended_s_);
+  const double computed_s = std::exchange(computed_s_, 0);
+  share_.observe(waited, std::max(0.0, own_s), computed_s, ended_s_, idle_cores(computed_s));
   if (share_.active() != active) forget_waits();
 }
 
@@ -147,6 +160,7 @@ void ComputeThreads::look_at_neighbours() {
 void ComputeThreads::forget_waits() {
   computed_s_ = 0;
   others_ran_s_ = note_turns();
+  idle_.reset();
 }
 
 void ComputeThreads::parallel_for(std::size_t count, const std::function<void(std::size_t)>& work) {

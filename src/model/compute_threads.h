@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/aligned_buffer.h"
@@ -47,6 +48,10 @@ class ComputeThreads final : public Executor {
     int thread = 0;  // by the kernel's number
     double ran_s = 0, waited_s = 0;
   };
+  // How long all cores have been idle, added up, until then.
+  struct Idle {
+    double seconds = 0, at_s = 0;
+  };
   // As many threads as compute together. Threads of pools that are not used sleep.
   struct Pool {
     std::unique_ptr<ggml_threadpool, FreePool> threads;
@@ -59,6 +64,7 @@ class ComputeThreads final : public Executor {
   void find_workers(Pool& pool, std::uint32_t threads);
   static Turns turns_of(int thread);
   double note_turns();
+  double idle_cores(double computed_s);
   void look_at_neighbours();
   void forget_waits();
 
@@ -76,6 +82,7 @@ class ComputeThreads final : public Executor {
   ThreadShare share_;
   double computed_s_ = 0, ended_s_ = 0;  // since they were last looked at; when computing last ended
   double others_ran_s_ = 0;              // when they were last looked at
+  std::optional<Idle> idle_;             // likewise, while fewer threads compute
   double short_s_ = 0;                   // computed with fewer threads than planned
 };
 

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
+#include <sstream>
 #include <thread>
+#include <vector>
 
 #include "support/temporary_folder.h"
 
@@ -44,6 +47,26 @@ TEST_F(ResourcesTest, TheOlderOnesToo) {
   write("cpu/docker/x/cpu.cfs_quota_us", "300000\n");
   EXPECT_DOUBLE_EQ(cores(membership), 3);
   EXPECT_TRUE(std::isinf(cores("4:cpuset:/docker/x\n"))) << "another controller";
+}
+
+TEST_F(ResourcesTest, CoresThatAreUsedAreIdleForSoLong) {
+  const double ticks_a_s = static_cast<double>(sysconf(_SC_CLK_TCK));
+  const auto idle = [&](const std::string& text, const std::vector<bool>& used) {
+    std::istringstream stat(text);
+    const auto seconds = idle_core_seconds(stat, used);
+    return seconds ? *seconds * ticks_a_s : -1;
+  };
+  const std::string text =
+      "cpu  9 9 9 999 9 9\ncpu0 1 2 3 100 20 6 7\ncpu1 1 2 3 1000 0 6 7\ncpu10 1 2 3 5 4 0\nintr 5 4 3\ncpu2 0 0 0 9 "
+      "9\n";
+  EXPECT_DOUBLE_EQ(idle(text, {true, true}), 1120);
+  EXPECT_DOUBLE_EQ(idle(text, {false, true}), 1000);
+  EXPECT_DOUBLE_EQ(idle(text, std::vector<bool>(11, true)), 1129);
+  EXPECT_EQ(idle(text, {}), -1) << "none of them is told of";
+  EXPECT_EQ(idle("", {true}), -1);
+  EXPECT_EQ(idle("cpu0 rubbish\n", {true}), -1);
+  const auto now = idle_core_seconds();
+  EXPECT_TRUE(!now || *now >= 0);
 }
 
 TEST_F(ResourcesTest, WhatCannotBeReadIsNoLimit) {

@@ -98,6 +98,55 @@ TEST(ThreadShareTest, BearsWhatCostsLessThanAThread) {
   }
 }
 
+// As of a share that has met a neighbour for a minute.
+ThreadShare long_beside_one(std::uint32_t threads, double& now_s) {
+  ThreadShare share(threads);
+  for (; now_s < 60 || share.active() == threads; now_s += 0.05) {
+    share.observe(waits(share.active(), threads, 1, 0.05), 0, 0.05, now_s);
+  }
+  return share;
+}
+
+TEST(ThreadShareTest, TakesThemBackAtOnceWhereTheirCoresAreIdle) {
+  double now_s = 0;
+  ThreadShare share = long_beside_one(8, now_s);
+  ASSERT_EQ(share.active(), 7u);
+  now_s += 0.5;
+  const double idle_s = now_s;
+  for (; share.active() == 7 && now_s < 100; now_s += 0.05) {
+    share.observe(waits(7, 8, 0, 0.05), 0, 0.05, now_s, 0.9);
+  }
+  EXPECT_LT(now_s - idle_s, 0.1);
+  for (int i = 0; i < 20; ++i) {
+    share.observe(waits(share.active(), 8, 0, 0.05), 0, 0.05, now_s += 0.05);
+    EXPECT_EQ(share.active(), 8u);
+  }
+}
+
+TEST(ThreadShareTest, LeavesTheCoresOfANeighbourThatRestsNowAndThen) {
+  double now_s = 0;
+  ThreadShare share = long_beside_one(2, now_s);
+  int tried = 0;
+  for (const double end_s = now_s + 60; now_s < end_s; now_s += 0.05) {
+    tried += share.active() == 2;
+    share.observe(waits(share.active(), 2, 1, 0.05), 0, 0.05, now_s, 0.5);
+  }
+  EXPECT_LE(tried, 8);
+}
+
+// A control group's limit keeps threads waiting beside idle cores.
+TEST(ThreadShareTest, DoesNotBelieveIdleCoresThatHelpNothing) {
+  double now_s = 0;
+  ThreadShare share = long_beside_one(2, now_s);
+  int tried = 0;
+  const double step_s = 0.05, seconds = 60;
+  for (const double end_s = now_s + seconds; now_s < end_s; now_s += step_s) {
+    tried += share.active() == 2;
+    share.observe(waits(share.active(), 2, 1, step_s), 0, step_s, now_s, 1);
+  }
+  EXPECT_LE(tried * step_s, 0.02 * seconds);
+}
+
 TEST(ThreadShareTest, TakesThemBackSoonAfterAShortVisit) {
   ThreadShare share(2);
   share.observe(waits(2, 2, 1, 0.05), 0, 0.05, 0);
