@@ -84,23 +84,19 @@ void RequestLog::add(const RequestEnd& end) {
 }
 
 void RequestLog::note(LogLevel level, std::string_view text) {
-  if (level <= level_) write(note_line(level, text));
+  if (level <= level_) write(note_line(form_, level, text));
 }
 
-std::string RequestLog::note_line(LogLevel level, std::string_view text) const {
+std::string note_line(RequestLog::Form form, LogLevel level, std::string_view text) {
   const std::string time = time_text(wall_clock_s()), line = printable(text, kNoteBytes);
-  return (form_ == Form::kText ? fmt::format("{} {}: {}", time, level_text(level), line)
-                               : dump({{"time", time}, {"level", level_text(level)}, {"message", line}})) +
+  return (form == RequestLog::Form::kText ? fmt::format("{} {}: {}", time, level_text(level), line)
+                                          : dump({{"time", time}, {"level", level_text(level)}, {"message", line}})) +
          '\n';
 }
 
 void RequestLog::write(std::string_view line) {
   const std::lock_guard lock(mutex_);
-  const auto tell_lost = [this] {
-    return write_(note_line(LogLevel::kWarn, fmt::format("lines left out, as nobody read the log: {}", lost_)));
-  };
-  if (lost_ > 0 && tell_lost()) lost_ = 0;
-  if (lost_ > 0 || !write_(line)) ++lost_;
+  write_(line);
 }
 
 }  // namespace shale

@@ -34,26 +34,25 @@ LogLevel level_of(const RequestEnd& end);
 class RequestLog {
  public:
   enum class Form { kText, kJson };
-  // Takes a line and its end; false where it cannot. Must not wait: the engine and all connections would.
-  using Write = std::function<bool(std::string_view line)>;
-  // `write` is called with lines of that level or a graver one, one call at a time, and, of whatever level, with one
-  // that says how many it did not take, before the next that it takes.
+  // Takes a line and its end. Must not wait: the engine and all connections would.
+  using Write = std::function<void(std::string_view line)>;
+  // `write` is called with lines of that level or a graver one, one call at a time.
   RequestLog(Form form, LogLevel level, Write write) : form_(form), level_(level), write_(std::move(write)) {}
 
   void add(const RequestEnd& end);
   void note(LogLevel level, std::string_view text);
 
  private:
-  std::string note_line(LogLevel level, std::string_view text) const;
   void write(std::string_view line);
 
   const Form form_;
   const LogLevel level_;
   std::mutex mutex_;  // guards what follows
   const Write write_;
-  std::uint64_t lost_ = 0;  // lines, since one was taken
 };
 
+// What a note is written as.
+std::string note_line(RequestLog::Form form, LogLevel level, std::string_view text);
 // The line itself, without its end. `wall_s`: seconds since 1970.
 std::string text_line(const RequestEnd& end, double wall_s);
 std::string json_line(const RequestEnd& end, double wall_s);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <latch>
 #include <memory>
 #include <mutex>
@@ -31,11 +32,13 @@ struct LateReader {
   }
 };
 
+std::string left_out(std::uint64_t lines) { return "left out: " + std::to_string(lines) + '\n'; }
+
 TEST(BackgroundWriterTest, NobodyWaitsForTheReaderWhoFindsWhatFittedInOrder) {
   const auto reader = std::make_shared<LateReader>();
   std::string added;
   {
-    BackgroundWriter writer([reader](std::string_view lines) { reader->write(lines); });
+    BackgroundWriter writer([reader](std::string_view lines) { reader->write(lines); }, left_out);
     int refused = 0;
     for (int i = 0; i < 100'000; ++i) {
       const std::string line = "request " + std::to_string(i) + " has ended\n";
@@ -50,15 +53,37 @@ TEST(BackgroundWriterTest, NobodyWaitsForTheReaderWhoFindsWhatFittedInOrder) {
     EXPECT_GT(added.size(), BackgroundWriter::kBytesMax - 100);
     reader->come.count_down();
     EXPECT_TRUE(eventually([&] { return reader->read() == added; }));
-    EXPECT_TRUE(eventually([&] { return writer.add("and on\n"); }));
+    EXPECT_TRUE(writer.add("and on\n"));
+    added += left_out(static_cast<std::uint64_t>(refused)) + "and on\n";
   }
-  EXPECT_TRUE(eventually([&] { return reader->read() == added + "and on\n"; }));
+  EXPECT_TRUE(eventually([&] { return reader->read() == added; }));
+}
+
+TEST(BackgroundWriterTest, WhoReadsSlowlyIsToldInTheEndHowManyLinesAreLeftOut) {
+  const auto reader = std::make_shared<LateReader>();
+  constexpr std::uint64_t kLines = 2000;
+  std::uint64_t refused = 0;
+  {
+    BackgroundWriter writer([reader](std::string_view lines) { reader->write(lines); }, left_out);
+    for (std::uint64_t i = 0; i < kLines; ++i) refused += !writer.add(std::string(999, 'x') + '\n');
+    writer.finish();
+  }
+  EXPECT_GT(refused, 0u);
+  reader->come.count_down();
+  const auto last = [&] {
+    const std::string text = reader->read();
+    return text.substr(std::min(text.rfind("left out"), text.size()));
+  };
+  EXPECT_TRUE(eventually([&] { return !last().empty(); }));
+  const std::uint64_t whole = static_cast<std::uint64_t>(std::ranges::count(reader->read(), '\n')) - 1;
+  EXPECT_LE(whole, 4u) << "what was on its way";
+  EXPECT_EQ(last(), left_out(kLines - whole));
 }
 
 TEST(BackgroundWriterTest, EndsThoughNobodyReads) {
   const auto reader = std::make_shared<LateReader>();
   {
-    BackgroundWriter writer([reader](std::string_view lines) { reader->write(lines); });
+    BackgroundWriter writer([reader](std::string_view lines) { reader->write(lines); }, left_out);
     EXPECT_TRUE(writer.add("for nobody\n"));
   }
   EXPECT_EQ(reader->read(), "");

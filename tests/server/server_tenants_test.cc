@@ -122,7 +122,6 @@ TEST_F(ServerTest, LogsEveryRefusalOnce) {
   const auto log = std::make_shared<RequestLog>(RequestLog::Form::kJson, LogLevel::kInfo, [&](std::string_view line) {
     const std::lock_guard lock(mutex);
     lines.push_back(Json::parse(line));
-    return true;
   });
   start({.api = {.tenants = two_tenants(), .log = log}});
   const httplib::Headers ann = {{"Authorization", "Bearer secret"}};

@@ -199,10 +199,8 @@ TEST_F(ServerTest, SaysWhichFieldMayHaveBeenMeant) {
 
 TEST_F(ServerTest, LogsALineARequest) {
   std::vector<Json> lines;
-  const auto log = std::make_shared<RequestLog>(RequestLog::Form::kJson, LogLevel::kInfo, [&](std::string_view line) {
-    lines.push_back(Json::parse(line));
-    return true;
-  });
+  const auto log = std::make_shared<RequestLog>(RequestLog::Form::kJson, LogLevel::kInfo,
+                                                [&](std::string_view line) { lines.push_back(Json::parse(line)); });
   start({.api = {.log = log}});
   const Json answer = posted("/v1/chat/completions", chat("What is shale?"));
   streamed("/v1/chat/completions", chat("What is shale?"));
@@ -244,10 +242,7 @@ TEST_F(ServerTest, EveryAnswerToARequestHasItsId) {
 TEST(RequestLogTest, LeavesOutWhatConcernsFewerThanItsLevel) {
   const auto logged = [](RequestLog::Form form, LogLevel level) {
     std::string text;
-    RequestLog log(form, level, [&](std::string_view line) {
-      text += line;
-      return true;
-    });
+    RequestLog log(form, level, [&](std::string_view line) { text += line; });
     log.add({.id = "good", .tenant = {}, .outcome = "length"});
     log.add({.id = "left", .tenant = {}, .status = 499, .outcome = "gone"});
     log.add({.id = "misspelt", .tenant = {}, .outcome = "length", .why = "unknown field 'exat'"});
@@ -271,39 +266,13 @@ TEST(RequestLogTest, LeavesOutWhatConcernsFewerThanItsLevel) {
 TEST(RequestLogTest, WhatOthersSayMakesNoLinesOfItsOwn) {
   for (const auto form : {RequestLog::Form::kText, RequestLog::Form::kJson}) {
     std::string text;
-    RequestLog log(form, LogLevel::kInfo, [&](std::string_view line) {
-      text += line;
-      return true;
-    });
+    RequestLog log(form, LogLevel::kInfo, [&](std::string_view line) { text += line; });
     log.note(LogLevel::kWarn, "tier s3: status 503\n2030-01-01 all is well \x1b[2J" + std::string(100'000, 'x'));
     log.add({.id = {}, .tenant = {}, .status = 404, .outcome = "refused", .why = "there is no GET /\xc2\x9b\x9b"});
     EXPECT_EQ(std::ranges::count(text, '\n'), 2);
     EXPECT_LT(text.size(), 3000u);
     for (const char* control : {"\x1b", "\xc2", "\x9b"}) EXPECT_THAT(text, Not(HasSubstr(control)));
   }
-}
-
-TEST(RequestLogTest, SaysHowManyLinesWereNotTaken) {
-  int room = 2;
-  std::vector<Json> lines;
-  RequestLog log(RequestLog::Form::kJson, LogLevel::kError, [&](std::string_view line) {
-    if (room == 0) return false;
-    --room;
-    lines.push_back(Json::parse(line));
-    return true;
-  });
-  const auto add = [&](std::string_view id) { log.add({.id = id, .tenant = {}, .status = 500, .outcome = "failed"}); };
-  for (const char* id : {"1", "2", "3", "4", "5"}) add(id);
-  room = 1;  // for what was left out, and not for the next
-  add("6");
-  room = 3;
-  for (const char* id : {"7", "8"}) add(id);
-  ASSERT_EQ(lines.size(), 6u);
-  EXPECT_EQ(lines[1]["request"], "2");
-  EXPECT_EQ(lines[2]["message"], "lines left out, as nobody read the log: 3");
-  EXPECT_EQ(lines[3]["message"], "lines left out, as nobody read the log: 1");
-  EXPECT_EQ(lines[4]["request"], "7");
-  EXPECT_EQ(lines[5]["request"], "8");
 }
 
 TEST_F(ServerTest, CountsWhatItDoes) {

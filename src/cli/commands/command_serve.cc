@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -93,12 +94,23 @@ Status read_tenants(ServeOptions& options) {
 // What is told while it serves and until it ends, which nobody may keep it from.
 using Notes = std::shared_ptr<BackgroundWriter>;
 
+RequestLog::Form form_of(const ServeOptions& options) {
+  return options.log == "text" ? RequestLog::Form::kText : RequestLog::Form::kJson;
+}
+
+Notes make_notes(const ServeOptions& options) {
+  const auto left_out = [form = form_of(options), logs = options.log != "off"](std::uint64_t lines) {
+    const std::string text = fmt::format("lines left out, as nobody read the log: {}", lines);
+    return logs ? note_line(form, LogLevel::kWarn, text) : "shale: " + text + '\n';
+  };
+  return std::make_shared<BackgroundWriter>(print_error, left_out);
+}
+
 std::shared_ptr<RequestLog> make_log(const ServeOptions& options, const Notes& notes) {
-  const auto form = options.log == "text" ? RequestLog::Form::kText : RequestLog::Form::kJson;
   const LogLevel level = options.log_level == "error"  ? LogLevel::kError
                          : options.log_level == "warn" ? LogLevel::kWarn
                                                        : LogLevel::kInfo;
-  return std::make_shared<RequestLog>(form, level, [notes](std::string_view line) { return notes->add(line); });
+  return std::make_shared<RequestLog>(form_of(options), level, [notes](std::string_view line) { notes->add(line); });
 }
 
 // For so long at most; then ends the process without waiting for writes in flight. Stored bytes survive that as they
@@ -121,7 +133,7 @@ Status store_the_rest(Serving& serving, double seconds, OutputOptions output, co
   notes->add((told_again ? fmt::format("shale: what was still to be stored is left out: {}", what)
                          : fmt::format(kUntil, seconds, what)) +
              '\n');
-  notes->flush();
+  notes->finish();
   _exit(told_again ? kToldAgain : 1);
 }
 
@@ -134,10 +146,10 @@ Status run_serve(const Options& all) {
   // tiers come to lie among small allocations, whose heap then grows by its holes.
   mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
   if (!options.kv_events.endpoint.empty()) options.serving.kv_event_block = options.kv_event_block;
-  const auto notes = std::make_shared<BackgroundWriter>(print_error);
+  const Notes notes = make_notes(options);
   EndWatch end([notes](const std::string& message) {
     notes->add(message + '\n');
-    notes->flush();
+    notes->finish();
   });  // outlives what may hang
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, all.output));
   ServerOptions server_options = options.server;
