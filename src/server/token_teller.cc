@@ -32,6 +32,14 @@ std::size_t characters(std::string_view text) {
   return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
+// Takes a token off the text that begins with it; how many characters that is. Vocabularies of SentencePiece begin what
+// they tokenize with a space that the text has not.
+std::size_t take_off(std::string_view& text, std::string_view name) {
+  if (name.starts_with(' ') && !text.starts_with(name) && text.starts_with(name.substr(1))) name.remove_prefix(1);
+  text.remove_prefix(std::min(name.size(), text.size()));
+  return characters(name);
+}
+
 }  // namespace
 
 // Control tokens have names as well.
@@ -61,10 +69,15 @@ void TokenTeller::tell(Json& answer, std::span<const DrawnToken> tokens, const P
     return;
   }
   std::vector<Rated> rated;
+  std::string_view text = prompt_.text;
   for (std::size_t i = 0; repeats && i < prompt.size(); ++i) {
-    rated.push_back({prompt_.tokens[i], prompt[i] ? &*prompt[i] : nullptr, i == 0 && prompt_.bos_added});
+    const bool silent = i == 0 && prompt_.bos_added;
+    const std::size_t told = silent ? 0 : take_off(text, name_of(prompt_.tokens[i]));
+    rated.push_back({prompt_.tokens[i], prompt[i] ? &*prompt[i] : nullptr, told});
   }
-  for (const DrawnToken& drawn : tokens) rated.push_back({drawn.token, &*drawn.logprobs});
+  for (const DrawnToken& drawn : tokens) {
+    rated.push_back({drawn.token, &*drawn.logprobs, characters(name_of(drawn.token))});
+  }
   choice["logprobs"] = completion_logprobs(rated);
 }
 
@@ -101,11 +114,11 @@ Json TokenTeller::chat_logprobs(std::span<const DrawnToken> tokens) const {
 // The token itself is among the likeliest in any case.
 Json TokenTeller::completion_logprobs(std::span<const Rated> tokens) {
   Json names = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
-  for (const auto& [token, rated, silent] : tokens) {
+  for (const auto& [token, rated, in_text] : tokens) {
     const std::string name = name_of(token);
     names.push_back(told_name(name));
     offsets.push_back(characters_);
-    if (!silent) characters_ += characters(name);
+    characters_ += in_text;
     Json& logprob = logprobs.emplace_back(nullptr);
     Json& top = tops.emplace_back(nullptr);
     if (!rated) continue;

@@ -42,7 +42,7 @@ class TokenTeller {
   struct Rated {
     Token token = 0;
     const Logprobs* logprobs = nullptr;  // null: not known
-    bool silent = false;                 // it is no part of the text
+    std::size_t characters = 0;          // of the text
   };
   Json chat_logprobs(std::span<const DrawnToken> tokens) const;
   Json completion_logprobs(std::span<const Rated> tokens);
@@ -54,7 +54,7 @@ class TokenTeller {
   const Prompt prompt_;
   const Tokenizer& tokenizer_;
   bool owes_ids_, owes_echo_;
-  std::size_t characters_ = 0;  // of the tokens told so far
+  std::size_t characters_ = 0;  // of the text, of the tokens told so far
 };
 
 }  // namespace shale

@@ -75,6 +75,19 @@ TEST_F(TokenTellerTest, TellsPartsOfCharactersApart) {
   EXPECT_EQ(logprobs["text_offset"], (Json{0, 1})) << "of the character's first byte, and behind it";
 }
 
+// SentencePiece puts a space before what it tokenizes: here a context and a prompt, which begins with one itself.
+TEST_F(TokenTellerTest, SpacesThatTheTextHasNotTakeNoRoomInIt) {
+  TokenTeller::Prompt prompt{.tokens = {ByteTokenizer::kBos}, .text = "Hi ho", .bos_added = true};
+  for (const char c : {' ', 'H', 'i', ' ', ' ', 'h', 'o'}) prompt.tokens.push_back(of(c));
+  const PromptLogprobs rated(prompt.tokens.size());
+  TokenTeller completion(Endpoint::kCompletions, {.logprobs = 1, .echo = true}, std::move(prompt), tokenizer_);
+  Json answer = part();
+  answer["choices"][0]["text"] = "ac";
+  completion.tell(answer, tokens_, rated);
+  EXPECT_EQ(answer["choices"][0]["text"], "Hi hoac");
+  EXPECT_EQ(answer["choices"][0]["logprobs"]["text_offset"], (Json{0, 0, 0, 1, 2, 3, 3, 4, 5, 6}));
+}
+
 // Part by part, the offsets go on.
 TEST_F(TokenTellerTest, TellsLogprobsAsOpenAIsCompletionsDo) {
   TokenTeller completion = teller(Endpoint::kCompletions, {.logprobs = 2});
