@@ -1,6 +1,7 @@
 // Requests that begin alike and come together: one loads what they have in common, the others wait for that, hold no
 // blocks meanwhile, and share its own.
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "engine/engine_state.h"
@@ -8,9 +9,23 @@
 namespace shale {
 namespace {
 
+// A request waits to hear what others have left of its prefix on a shared tier: such a share of what computing the
+// prompt takes, and no longer than that.
+constexpr double kAskedShare = 0.1, kAskedMaxS = 0.25;
+
 // Whose look-up or pages are like nobody else's.
 bool keeps_to_itself(const RequestState& run) {
   return run.budget || run.request.policy.named() || !run.request.use_cache;
+}
+
+// Whether the other leaves what it finds to those that come after it.
+bool leaves(const RequestState& other) { return !other.over && other.request.insert_prefix && !keeps_to_itself(other); }
+
+// Whether that may be something for the run.
+bool may_share(const RequestState& run, const RequestState& other, std::size_t block_tokens) {
+  if (!leaves(other) || keeps_to_itself(run) || run.request.policy.salt != other.request.policy.salt) return false;
+  if (std::min(run.prompt.size(), other.prompt.size()) < block_tokens) return false;
+  return std::ranges::equal(std::span(run.prompt).first(block_tokens), std::span(other.prompt).first(block_tokens));
 }
 
 }  // namespace
@@ -29,8 +44,7 @@ bool Engine::State::await_load(RequestState& run) {
   if (keeps_to_itself(run)) return false;
   std::vector<const Retrieval*> loads;
   for (const auto& each : scheduler.running()) {
-    const bool shared = !each->over && each->bytes_missing() && each->request.insert_prefix && !keeps_to_itself(*each);
-    if (shared && each.get() != &run) loads.push_back(&each->retrieval);
+    if (leaves(*each) && each->bytes_missing() && each.get() != &run) loads.push_back(&each->retrieval);
   }
   if (loads.empty()) return false;
   const Wanted looked_up = wanted(run);
@@ -43,14 +57,28 @@ bool Engine::State::share_loads() {
   bool any = false;
   for (const auto& each : scheduler.running()) {
     RequestState& run = *each;
-    if (run.over || run.asking || !run.awaiting() || in_flight(run.awaits)) continue;
-    const std::uint32_t awaited = run.awaits.tokens;
-    fetch(run, false);
-    if (!run.resumed) charge_less(run, 0);
-    stats.shared_loads += !run.from_tiers && run.computed_from >= awaited;
+    if (run.over || !run.awaiting() || in_flight(run.awaits)) continue;
+    run.asking = !run.resumed && being_asked(run);
+    if (run.asking) continue;
+    look_up(run);
     any = true;
   }
   return any;
+}
+
+// Whether shared tiers are being asked what others have left of its prefix, or of that of one who came before and
+// begins alike: it may share what that one loads then. From when it was submitted, so that who waited for a turn waits
+// no longer.
+bool Engine::State::being_asked(const RequestState& run) const {
+  if (!run.request.use_cache) return false;
+  const auto tokens = static_cast<std::uint32_t>(run.prompt.size());
+  const double patience_s = std::min(kAskedMaxS, kAskedShare * cache.costs().prefill_s(tokens, 0));
+  const std::string& salt = run.request.policy.salt;
+  if (clock.now_s() > run.submitted_s + patience_s || cache.pool_prefix(run.prompt, salt) + 1 >= tokens) return false;
+  if (cache.store().discover(cache.keys_of(run.prompt, salt), tenant_of(salt))) return true;
+  return std::ranges::any_of(scheduler.running(), [&](const auto& each) {
+    return each->asking && each->id < run.id && may_share(run, *each, cache.pool().shape().block_size);
+  });
 }
 
 }  // namespace shale

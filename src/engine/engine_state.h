@@ -72,6 +72,7 @@ struct Engine::State {
   bool hear();
   Wanted wanted(const RequestState& run) const;
   Backlog backlog(const RequestState& run, bool pool_only) const;
+  void look_up(RequestState& run);
   void fetch(RequestState& run, bool pool_only);
   void found(RequestState& run);
   void charge_less(const RequestState& run, std::uint32_t found_before);
@@ -92,6 +93,7 @@ struct Engine::State {
   bool in_flight(const SharedLoad& load) const;
   bool await_load(RequestState& run);
   bool share_loads();
+  bool being_asked(const RequestState& run) const;
 
   // engine_preempt.cc
   bool can_compute_again(const RequestState& run) const;

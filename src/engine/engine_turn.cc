@@ -16,19 +16,6 @@ constexpr double kPauseMaxS = 0.001;
 // Who waits for the loads of others is looked at again after so many times what looking takes, within these bounds.
 constexpr double kLookTimes = 20, kLookAgainS = 0.02, kLookAgainMaxS = 1;
 constexpr std::uint32_t kRetriesMax = 3;  // look-ups of a run after loads that failed
-// A request waits to hear what others have left of its prefix on a shared tier: such a share of what computing the
-// prompt takes, and no longer than that.
-constexpr double kAskedShare = 0.1, kAskedMaxS = 0.25;
-
-// From when it was submitted, so that who waited for a turn waits no longer.
-bool being_asked(Cache& cache, const RequestState& run, double now_s) {
-  if (!run.request.use_cache) return false;
-  const auto tokens = static_cast<std::uint32_t>(run.prompt.size());
-  const double patience_s = std::min(kAskedMaxS, kAskedShare * cache.costs().prefill_s(tokens, 0));
-  const std::string& salt = run.request.policy.salt;
-  if (now_s > run.submitted_s + patience_s || cache.pool_prefix(run.prompt, salt) + 1 >= tokens) return false;
-  return cache.store().discover(cache.keys_of(run.prompt, salt), tenant_of(salt));
-}
 
 }  // namespace
 
@@ -55,7 +42,7 @@ bool Engine::State::admit() {
       next->response.queue_seconds = next->started_s - next->submitted_s;
     }
     if (!back) next->share->charge(static_cast<double>(next->prompt.size()));
-    next->asking = !back && !next->awaiting() && being_asked(cache, *next, clock.now_s());
+    next->asking = !back && !next->awaiting() && being_asked(*next);
     if (next->asking) continue;
     fetch(*next, false);
     if (!back) charge_less(*next, 0);
@@ -84,7 +71,7 @@ bool Engine::State::loads_nothing(const RequestState& run) {
   if (run.request.policy.named()) return false;
   const Wanted looked_up = wanted(run);
   if (looked_up.tokens.empty()) return true;
-  if (!run.begun && being_asked(cache, run, clock.now_s())) return false;
+  if (!run.begun && being_asked(run)) return false;
   return !cache.would_load(looked_up.tokens, looked_up.policy, backlog(run, false));
 }
 
@@ -94,10 +81,9 @@ bool Engine::State::hear() {
   bool heard = false;
   for (const auto& each : scheduler.running()) {
     RequestState& run = *each;
-    if (run.over || !run.asking || being_asked(cache, run, clock.now_s())) continue;
+    if (run.over || !run.asking || being_asked(run)) continue;
     run.asking = false;
-    fetch(run, false);
-    charge_less(run, 0);
+    look_up(run);
     heard = true;
   }
   return heard;
@@ -155,6 +141,14 @@ Backlog Engine::State::backlog(const RequestState& run, bool pool_only) const {
   engine.slowdown = batches.prompt_slowdown(decoding, static_cast<std::uint32_t>(run.prompt.size()) / 2);
   engine.compute_s *= engine.slowdown;
   return {.engine = engine, .pool_only = pool_only, .meet = true};
+}
+
+// Who waited for that, to hear of its prefix or for another's load.
+void Engine::State::look_up(RequestState& run) {
+  const std::uint32_t awaited = run.awaits.tokens;
+  fetch(run, false);
+  if (!run.resumed) charge_less(run, 0);
+  stats.shared_loads += awaited > 0 && !run.from_tiers && run.computed_from >= awaited;
 }
 
 // Looks up the run's prefix; what lies on a tier is on its way then, of its own load or another's that it waits for.

@@ -49,7 +49,7 @@ class RequestState {
   // not yet.
   bool fetching() const { return !looks_up() || compress_once_loaded || repetition || compression || bytes_missing(); }
   // Whether it waits for another's load, and holds no blocks meanwhile.
-  bool awaiting() const { return awaits.load != 0; }
+  bool awaiting() const { return awaits.load != 0 && !asking; }
   // Whether nothing keeps it from looking up its prefix.
   bool looks_up() const { return !asking && !awaiting(); }
   // Meanwhile nothing is computed for it, unless it is alone, or computing meets the load.

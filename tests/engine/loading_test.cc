@@ -203,18 +203,21 @@ class AskingTest : public LoadingTest {
   AskingTest() { open_beside_shared(256); }
   ~AskingTest() override { close(); }
 
-  void open_beside_shared(std::uint32_t pool_blocks, std::string planner = "shale") {
+  void open_beside_shared(std::uint32_t pool_blocks, std::string planner = "shale", bool load_always = false) {
     close();
     answers_ = false;
     pool_ = PagePool::create(model_->page_shape(), pool_blocks * model_->page_shape().block_bytes()).value();
+    auto tier = std::make_unique<testing::SilentTier>(make_memory_tier(tier_bytes_, time_), time_);
+    tier_ = tier.get();
     std::vector<StoreTier> tiers(2);
-    tiers[0].tier = make_memory_tier(tier_bytes_, time_);
+    tiers[0].tier = std::move(tier);
     tiers[1] = {.tier = std::make_unique<testing::FaultyTier>(
                     make_directory_tier(folder_.path() / "shared", kUnlimited, time_).value(),
                     testing::Faults{.open = &answers_}, time_),
                 .shared = true};
     CacheOptions options;
     options.planner = std::move(planner);
+    options.load_always = load_always;
     options.model = model_->info().traits();
     cache_ = Cache::open(std::move(options), {model_->fingerprint(), "tiny"}, *pool_, std::move(tiers), nullptr, time_)
                  .value();
@@ -269,6 +272,69 @@ TEST_F(AskingTest, WhoIsStillAskedForCountsAsALoad) {
     finished += engine_->finished().size();
   }
   EXPECT_EQ(finished, 3u);
+}
+
+// Of requests about a document that the upper tier has.
+class AskingTogetherTest : public AskingTest {
+ protected:
+  void SetUp() override {
+    open_beside_shared(256, "lru", true);  // what is new lies above
+    for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 10);
+    answer();
+    static_cast<void>(stored_answer(1));
+    ASSERT_GT(cache_->store().stats().tiers[0].extents, 0u);
+    answers_ = false;
+    looked_up_ = lookups();
+  }
+  void answer() {
+    answers_ = true;
+    answers_.notify_all();
+  }
+  std::uint64_t lookups() const { return cache_->store().stats().tenants[0].lookups; }
+  // Nothing beyond its document is to be asked for; beyond another's there is its question.
+  static Request whole() {
+    Request request = ask(1, 200, 1);
+    request.spans.pop_back();
+    return request;
+  }
+  void submit(Request request) { ASSERT_TRUE(engine_->submit(std::move(request))); }
+  void run_some_turns() {
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(engine_->run_once());
+  }
+  std::vector<Response> run_all() {
+    for (int turn = 0; turn < 100'000 && engine_->run_once() && engine_->running() > 0; ++turn) continue;
+    return engine_->finished();
+  }
+
+  std::uint64_t looked_up_ = 0;
+};
+
+TEST_F(AskingTogetherTest, WhoBeginsAlikeWaitsForAnAnswerThatAnotherWaitsFor) {
+  submit(ask(1, 200, 2));
+  run_some_turns();
+  submit(whole());
+  run_some_turns();
+  EXPECT_EQ(engine_->loading(), 2u);
+  EXPECT_EQ(lookups(), looked_up_);
+  answer();
+  EXPECT_EQ(run_all().size(), 2u);
+  EXPECT_EQ(engine_->stats().shared_loads, 1u) << "one loads for both";
+}
+
+TEST_F(AskingTogetherTest, WhoSharedALoadWaitsForAnAnswerLikeAllOthers) {
+  tier_->set_silent(true);
+  submit(whole());
+  submit(ask(1, 200, 2));
+  run_some_turns();
+  ASSERT_EQ(engine_->loading(), 2u);
+  ASSERT_EQ(lookups(), looked_up_ + 1);
+  tier_->answer();
+  run_some_turns();
+  EXPECT_EQ(engine_->loading(), 1u) << "what comes after the document may lie on the other tier";
+  EXPECT_EQ(lookups(), looked_up_ + 1);
+  answer();
+  EXPECT_EQ(run_all().size(), 2u);
+  EXPECT_EQ(engine_->stats().shared_loads, 1u);
 }
 
 TEST_F(AskingTest, WhoStoresNothingAsksForNothing) {
