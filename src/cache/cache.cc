@@ -200,15 +200,22 @@ Status Cache::State::record_learned() {
   for (const auto& [quantizer, bytes_per_s] : costs.decode_rates()) {
     SHALE_TRY(metadata_store->record_decode(quantizer, bytes_per_s));
   }
-  for (const Tier* tier : tiers) {
-    const TierSpeed speed = tier->speed();
-    if (speed.samples == 0) continue;
-    SHALE_TRY(metadata_store->record_delay(
-        tier->name(), tier->emulated(),
-        {speed.latency_s, speed.read_bytes_per_s, speed.write_bytes_per_s, speed.samples}));
-  }
+  for (const Tier* tier : tiers) SHALE_TRY(record_speed(*tier));
   for (const auto& [run, here] : used) SHALE_TRY(record_used(run, here));
   return metadata_store->forget_old();
+}
+
+// What was not measured here stays as others have measured it: a first guess is none.
+Status Cache::State::record_speed(const Tier& tier) {
+  const TierSpeed speed = tier.speed();
+  if (speed.samples == 0 && speed.write_samples == 0) return {};
+  DelayRecord record{speed.latency_s, speed.read_bytes_per_s, speed.write_bytes_per_s, speed.samples};
+  if (const auto known = metadata_store->delay(tier.name(), tier.emulated())) {
+    const double write_bytes_per_s = speed.write_samples > 0 ? record.write_bytes_per_s : known->write_bytes_per_s;
+    if (speed.samples == 0) record = *known;
+    record.write_bytes_per_s = write_bytes_per_s;
+  }
+  return metadata_store->record_delay(tier.name(), tier.emulated(), record);
 }
 
 Status Cache::State::record_used(const Hash128& run, const Used& here) {

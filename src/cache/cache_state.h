@@ -117,6 +117,7 @@ struct Cache::State {
   Status open_store(std::vector<StoreTier> tiers);
   void recall_costs();
   Status record_learned();
+  Status record_speed(const Tier& tier);
   Used& use(const Hash128& run);
 
   // cache_choice.cc

@@ -266,8 +266,8 @@ TierStats Tier::stats() const {
 TierSpeed Tier::speed() const {
   const std::lock_guard lock(mutex_);
   const double now_s = clock_.now_s();
-  const SpeedFit::Line reads = reads_.fit.fit(now_s);
-  return {reads.latency_s, reads.bytes_per_s, writes_.fit.fit(now_s).bytes_per_s, reads.samples};
+  const SpeedFit::Line reads = reads_.fit.fit(now_s), writes = writes_.fit.fit(now_s);
+  return {reads.latency_s, reads.bytes_per_s, writes.bytes_per_s, reads.samples, writes.samples};
 }
 
 TierQueue Tier::reads_queued() const {

@@ -76,7 +76,8 @@ struct TierSpeed {
   double latency_s = 0;  // of a read
   double read_bytes_per_s = 0;
   double write_bytes_per_s = 0;
-  std::uint64_t samples = 0;  // 0: not measured here of late; the values are what was expected
+  // Of reads, and of writes; 0: not measured here of late, and the values are what was expected.
+  std::uint64_t samples = 0, write_samples = 0;
 };
 
 // How many objects to ask `parts_of` at once before anybody knows that any is there.

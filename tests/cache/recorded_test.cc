@@ -78,5 +78,61 @@ TEST_F(CacheTest, WhatThingsCostIsRecordedForTheNextProcess) {
   EXPECT_EQ(cache_->costs().decode_s("int8", 3000000), 1);
 }
 
+// On a disk of which everything was measured long ago.
+class OldSpeedsTest : public CacheTest {
+ protected:
+  static constexpr DelayRecord kMeasured{0.5, 1.25e6, 1.5e6, 9};
+
+  void SetUp() override {
+    open();
+    store(tokens_);
+    drain();
+    cache_.reset();
+    ASSERT_TRUE(metadata_store().record_delay("disk", "", kMeasured));
+    StoreTier disk = disk_tier();
+    disk.tier = make_disk_tier({.folder = disk.folder, .several_writers = true}, time_).value();
+    cache_ = open_over(4096, std::move(disk), {});  // memory has room for nothing
+    ASSERT_EQ(cache_->tiers()[1]->speed().write_bytes_per_s, kMeasured.write_bytes_per_s);
+    time_.advance(3600);
+  }
+  MetadataStore& metadata_store() {
+    metadata_store_ = MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
+    return *metadata_store_;
+  }
+  DelayRecord recorded() {
+    cache_.reset();
+    return metadata_store().delay("disk", "").value();
+  }
+
+  const Tokens tokens_ = tokens_of(6, 200);
+  VirtualClock time_;
+  std::unique_ptr<MetadataStore> metadata_store_;
+};
+
+TEST_F(OldSpeedsTest, WhoMerelyReadsSaysNothingOfWriting) {
+  Sequence sequence(*pool_);
+  EXPECT_EQ(fetch(asked(tokens_), sequence), 192u);
+  sequence.clear();
+  const DelayRecord now = recorded();
+  EXPECT_NE(now.read_bytes_per_s, kMeasured.read_bytes_per_s);
+  EXPECT_EQ(now.write_bytes_per_s, kMeasured.write_bytes_per_s);
+}
+
+TEST_F(OldSpeedsTest, WhoMerelyWritesSaysNothingOfReading) {
+  store(tokens_of(7, 200));
+  drain();
+  const DelayRecord now = recorded();
+  EXPECT_EQ(now.latency_s, kMeasured.latency_s);
+  EXPECT_EQ(now.read_bytes_per_s, kMeasured.read_bytes_per_s);
+  EXPECT_EQ(now.samples, kMeasured.samples);
+  EXPECT_NE(now.write_bytes_per_s, kMeasured.write_bytes_per_s);
+}
+
+TEST_F(OldSpeedsTest, WhoDoesNeitherSaysNothing) {
+  const DelayRecord now = recorded();
+  EXPECT_EQ(now.read_bytes_per_s, kMeasured.read_bytes_per_s);
+  EXPECT_EQ(now.write_bytes_per_s, kMeasured.write_bytes_per_s);
+}
+
 }  // namespace
 }  // namespace shale
