@@ -190,7 +190,12 @@ Cache::~Cache() {
 
 void Cache::record_learned() {
   State& s = *state_;
-  if (s.metadata_store && !s.metadata_store->together([&] { return s.record_learned(); })) return;
+  const auto learn = [&]() -> Status {
+    SHALE_TRY(s.record_learned());
+    return s.forgot_old ? Status() : s.metadata_store->forget_old();
+  };
+  if (s.metadata_store && !s.metadata_store->together(learn)) return;
+  s.forgot_old = true;
   s.prefills.clear();
   s.used = {};
 }
@@ -202,7 +207,7 @@ Status Cache::State::record_learned() {
   }
   for (const Tier* tier : tiers) SHALE_TRY(record_speed(*tier));
   for (const auto& [run, here] : used) SHALE_TRY(record_used(run, here));
-  return metadata_store->forget_old();
+  return {};
 }
 
 // What was not measured here stays as others have measured it: a first guess is none.

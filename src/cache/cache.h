@@ -295,7 +295,7 @@ class Cache {
   // stats().given_up: its pages are the pool's again. False where nothing waits that could be given up.
   bool give_up_storing();
   // Tells the metadata store now what it is told in the end otherwise: costs, and what was used. What cannot be
-  // recorded now is in the end.
+  // recorded now is in the end. The first call has it forget what is old.
   void record_learned();
   // Works until nothing is queued or being written. Blocks.
   void drain(Executor& executor);

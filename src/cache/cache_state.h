@@ -74,6 +74,7 @@ struct Cache::State {
   };
   LruMap<Hash128, Used> used = {};
   Status record_used(const Hash128& run, const Used& here);
+  bool forgot_old = false;  // the metadata store has
 
   // A tier that a request gave up waiting for is left alone until then.
   std::vector<double> left_alone_until_s = {};

@@ -134,5 +134,27 @@ TEST_F(OldSpeedsTest, WhoDoesNeitherSaysNothing) {
   EXPECT_EQ(now.write_bytes_per_s, kMeasured.write_bytes_per_s);
 }
 
+// A server records what it has learned before it stores what is left, and again when that is done.
+TEST_F(CacheTest, WhatIsOldIsForgottenOnce) {
+  open();
+  const Hash128 old{7, 1}, later{7, 2};
+  const auto ask = [&](const Hash128& key, std::size_t newer) {
+    EXPECT_TRUE(cache_->metadata_store()->together([&]() -> Status {
+      SHALE_TRY(cache_->metadata_store()->record_question(key, {"why?", false}));
+      for (std::uint64_t i = 0; i < newer; ++i) {
+        SHALE_TRY(cache_->metadata_store()->record_question({key.low + 7, i}, {"why?", false}));
+      }
+      return {};
+    }));
+  };
+  ask(old, MetadataStore::kUnusedQuestionsMax);
+  cache_->record_learned();
+  EXPECT_TRUE(cache_->metadata_store()->questions(old)->empty());
+  ask(later, MetadataStore::kUnusedQuestionsMax);
+  cache_.reset();
+  const auto metadata_store = MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
+  EXPECT_EQ(metadata_store->questions(later)->size(), 1u);
+}
+
 }  // namespace
 }  // namespace shale
