@@ -17,10 +17,12 @@ enum class StagedFor : std::uint8_t {
   kCopies,    // a second copy on its way, for which nobody waits
   kMoves,
   kLoads,
+  kHanging,  // moves that a silent tier holds up
 };
 
 // A part of the room is kept for moves, and one for loads: saves that wait for room on a tier would hold up the moves
-// that make it, and requests. One of each kind always goes on. Thread-safe. Never waits.
+// that make it, and requests. One of each kind always goes on. What hangs is beside the bound, so that nothing waits
+// for it: no more is sent to where it hangs. Thread-safe. Never waits.
 class Staging {
  public:
   explicit Staging(std::uint64_t bytes_max) : bytes_max_(bytes_max) {}
@@ -39,7 +41,8 @@ class Staging {
     }
     ~Share() { turn_into(what_, 0); }
     explicit operator bool() const { return staging_ != nullptr; }
-    // Makes it so many bytes, of that kind, from now on.
+    // Makes it so many bytes, by default as many, of that kind, from now on.
+    void turn_into(StagedFor what) { turn_into(what, bytes_); }
     void turn_into(StagedFor what, std::uint64_t bytes) {
       if (staging_) staging_->exchange(what_, bytes_, what, bytes);
       what_ = what;
@@ -80,6 +83,7 @@ class Staging {
     if (used_[index(what)] + bytes <= kept(what)) return true;
     std::uint64_t taken = bytes;
     for (std::size_t i = 0; i < used_.size(); ++i) {
+      if (i == index(StagedFor::kHanging)) continue;
       taken += i == index(what) ? used_[i] : std::max(used_[i], kept(static_cast<StagedFor>(i)));
     }
     return taken <= bytes_max_;
@@ -92,7 +96,7 @@ class Staging {
 
   const std::uint64_t bytes_max_;
   mutable std::mutex mutex_;
-  std::array<std::uint64_t, 5> used_ = {};
+  std::array<std::uint64_t, 6> used_ = {};
 };
 
 }  // namespace shale

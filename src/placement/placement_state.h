@@ -109,6 +109,7 @@ class PlacementState {
   void set_capacity(std::uint32_t tier, std::uint64_t bytes);
   // A silent tier keeps what it has. Likewise: true where that is news, and all steps are made again.
   bool set_silent(std::uint32_t tier, bool silent);
+  bool silent(std::uint32_t tier) const { return tiers_[tier].silent; }
 
   // Puts the cached prefix where the planner would insert it, and demotes others, or itself, where a tier is over its
   // capacity. Returns its candidate then; for this cached prefix no move is started.

@@ -126,12 +126,12 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
     const Extent& extent = core_.index.at(id);
     const bool is_new = fresh && fresh->id == id;
     if (!is_new && extent.tiers == 0) continue;
-    const bool whole = extent.damaged == 0;
-    const Form form{number_of(extent), grid_keep(extent.keep), extent.quality, extent.bytes, whole};
+    const bool movable = extent.damaged == 0 && (is_new || !state_->silent(extent.fastest_tier()));
+    const Form form{number_of(extent), grid_keep(extent.keep), extent.quality, extent.bytes, movable};
     auto same = find(form.method, form.keep);
     if (same == forms.end()) same = forms.insert(same, form);
-    same->movable = same->movable || whole;
-    if (extent.exact && whole) exact = &extent;
+    same->movable = same->movable || movable;
+    if (extent.exact && movable) exact = &extent;
   }
   // What is pinned stays what it is.
   const double wall = core_.wall_s();
@@ -142,10 +142,9 @@ std::vector<ExtentPlacer::Form> ExtentPlacer::forms(const Group& group, const st
     const bool ranked = !methods_[method].scorer.empty();
     for (const double keep : kKeepGrid) {
       if ((!ranked && keep != 1) || find(method, keep) != forms.end()) continue;
-      const auto held =
-          std::find_if(forms.begin(), forms.begin() + static_cast<std::ptrdiff_t>(there),
-                       [&](const Form& form) { return form.method == method && form.keep > keep && form.movable; });
-      const bool cut = held != forms.begin() + static_cast<std::ptrdiff_t>(there);
+      const bool cut = std::ranges::any_of(std::span(forms).first(there), [&](const Form& form) {
+        return form.method == method && form.keep > keep && form.movable;
+      });
       if (!cut && (!exact || !can_become(*exact, method))) continue;
       if (const auto quality = quality_of(any.run, methods_[method], keep); quality > 0) {
         forms.push_back({method, keep, *quality, estimated_bytes(method, keep, any)});
@@ -209,9 +208,8 @@ PlacedPrefix ExtentPlacer::offer(const Group& group, const std::optional<New>& f
   const bool compress_lowest = !exact || core_.tiers[lowest].tier().capacity_bytes() != kUnlimited;
   for (std::uint32_t tier = 0; tier <= lowest; ++tier) {
     for (const Form& form : forms) {
-      const bool is_current =
-          current.tier == tier && current.method == form.method && same_keep(current.keep, form.keep);
       const bool stays = current.tier == tier && current.method == form.method;
+      const bool is_current = stays && same_keep(current.keep, form.keep);
       if (!is_current && (!form.movable || core_.tiers[tier].tier().read_only())) continue;
       const bool asked_for = fresh && !fresh->may_become;
       const bool may_lie = tier < lowest || compress_lowest || form.method == kFullMethod || asked_for;

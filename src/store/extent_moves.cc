@@ -30,19 +30,20 @@ void ExtentPlacer::count_job(const Group& group, unsigned by) {
 }
 
 // A tier that does not answer holds up the jobs that wait for it, and nothing else: what they would move is taken to
-// lie where it was, and its place not to be free.
+// lie where it was, and its place not to be free. Nothing is made of what lies there.
 void ExtentPlacer::note_silence() {
-  bool news = false;
+  std::uint32_t news = 0;  // of tiers, a bit each
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
-    news = state_->set_silent(t, core_.tiers[t].tier().silent()) || news;
+    news |= std::uint32_t{state_->set_silent(t, core_.tiers[t].tier().silent())} << t;
   }
-  for (GroupId number = 0; news && number < groups_.size(); ++number) {
+  for (GroupId number = 0; news != 0 && number < groups_.size(); ++number) {
     Group& group = groups_[number];
+    const bool lies = std::ranges::any_of(group.members, [&](ExtentId id) { return core_.index.at(id).tiers & news; });
+    if (lies || group.job) queue(number);
     if (!group.job) continue;
     count_job(group, -1u);
     group.hangs = would_hang(number);
     count_job(group, 1);
-    queue(number);
   }
 }
 
@@ -96,8 +97,7 @@ void ExtentPlacer::drop_copies() {
   for (const GroupId number : std::exchange(copies_dropped_, {})) {
     Group& group = groups_[number];
     if (group.job || !std::exchange(group.no_full_copy, false) || !may_remove(lowest)) continue;
-    const std::vector<ExtentId> members = group.members;
-    for (const ExtentId id : members) {
+    for (const ExtentId id : std::vector(group.members)) {
       const Extent& extent = core_.index.at(id);
       const bool is_copy = extent.exact && extent.on(lowest) && !extent.pinned(core_.wall_s());
       if (is_copy && !only_here(number, id, lowest)) core_.remove_from(id, lowest);

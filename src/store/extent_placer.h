@@ -94,6 +94,7 @@ class ExtentPlacer final : public PlacementBackend {
   std::optional<ExtentId> exact(GroupId group) const { return holder(group, kFullMethod, 1); }
   // A job has ended. Where the group is now as the variant says, what it gives up is removed.
   void finish(GroupId group, const Variant& made, bool done);
+  bool hangs(GroupId group) const { return groups_[group].hangs; }
   // Whether what the group would give up is being read.
   bool being_read(GroupId group, const Variant& made) const;
   // Whether nothing of the group lies anywhere else than this extent on this tier.
@@ -124,7 +125,7 @@ class ExtentPlacer final : public PlacementBackend {
     double keep = 1;
     double quality = 1;
     std::uint64_t bytes = 0;
-    bool movable = true;  // a damaged one stays where it is, or goes
+    bool movable = true;  // what is damaged, or lies on a silent tier, stays where it is, or goes
   };
 
   GroupId join(ExtentId id);

@@ -77,6 +77,15 @@ class PlaceJob final : public StoreJob {
     if (source_) core_.unuse(*std::exchange(source_, std::nullopt));
   }
 
+  // What hangs holds up no other move: it has no share of what these have, nor is it the one that always goes on.
+  Progress wait() {
+    const std::lock_guard lock(core_.mutex);
+    if (!core_.placer.hangs(group_)) return Progress::kWaiting;
+    share_.turn_into(StagedFor::kHanging);
+    if (staged_) --*std::exchange(staged_, nullptr);
+    return Progress::kWaiting;
+  }
+
   // In memory alone.
   Progress make(Executor& executor) {
     return phase_ == Phase::kStart ? start() : phase_ == Phase::kRead ? read() : transcode(executor);
@@ -90,14 +99,12 @@ class PlaceJob final : public StoreJob {
       lock.unlock();
       return use_read();
     }
+    if (core_.placer.hangs(group_)) return Progress::kWaiting;
     if (to_.tier == kDropped) return go_on(Phase::kCut);
     const auto same = core_.placer.holder(group_, to_.method, to_.keep);
     if (same && core_.index.at(*same).on(to_.tier)) return go_on(Phase::kCut);
     const auto source = same ? same : core_.placer.exact(group_);
-    if (!source) {
-      lock.unlock();
-      return end(false);
-    }
+    if (!source) return conclude(false);
     as_is_ = same.has_value();
     const Extent& extent = core_.index.at(*source);
     // A save is writing it there.
@@ -116,7 +123,7 @@ class PlaceJob final : public StoreJob {
   }
 
   Progress read() {
-    if (!reader_->poll()) return Progress::kWaiting;
+    if (!reader_->poll()) return wait();
     auto blobs = reader_->finish();
     if (!blobs) return lose(blobs.error(), reader_->damaged_chunks());
     blobs_ = std::move(*blobs);
@@ -265,7 +272,7 @@ class PlaceJob final : public StoreJob {
     if (!writer_ && !core_.flushed(to_.tier, logged_)) return Progress::kWaiting;
     if (!writer_) writer_ = core_.go_on_writing(to_.tier, blobs_);
     if (!writer_) return end(false);
-    if (!writer_->poll()) return Progress::kWaiting;
+    if (!writer_->poll()) return wait();
     const Status written = writer_->status();
     bool taken = false;
     {

@@ -352,15 +352,11 @@ bool StoreCore::pump_loads() {
   return arrived;
 }
 
-// Everything that time alone brings about. One thread at a time.
+// Everything that time alone brings about.
 void StoreCore::maintain() {
-  {
-    const std::lock_guard lock(mutex);
-    if (maintaining_ || clock.now_s() < next_maintenance_s_) return;
-    next_maintenance_s_ = clock.now_s() + kMaintenanceEveryS;
-    maintaining_ = true;
-  }
   const std::lock_guard lock(mutex);
+  if (clock.now_s() < next_maintenance_s_) return;
+  next_maintenance_s_ = clock.now_s() + kMaintenanceEveryS;
   // What was used while the clock was ahead was used by now.
   if (const double wall = wall_s(); std::exchange(wall_seen_s_, wall) > wall) index.cap_accesses(wall);
   expire();
@@ -368,7 +364,6 @@ void StoreCore::maintain() {
   for (std::uint32_t t = 0; t < tier_count(); ++t) remove_owed(t);
   asked.forget(clock.now_s());
   placer.look_at_some();
-  maintaining_ = false;
 }
 
 }  // namespace shale

@@ -218,7 +218,6 @@ class StoreCore {
   std::mutex loads_mutex_;  // taken before the core's; guards loads_
   std::vector<LoadPump*> loads_;
   std::atomic<std::size_t> load_count_ = 0;
-  bool maintaining_ = false;
   std::atomic<bool> closing_ = false;
   bool has_keeper_ = false;
   std::condition_variable keeper_wake_;

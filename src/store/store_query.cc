@@ -110,17 +110,13 @@ StoreExtent StoreCore::describe(const Extent& extent) {
 
 namespace {
 
-std::uint32_t end_of(const std::vector<ChainSpan>& spans) {
-  return spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
-}
-
 // Calls visit(id) for each extent that holds leading blocks; how many blocks that is.
 template <class Visit>
 std::uint32_t for_prefix(StoreCore& core, std::span<const BlockKey> keys, std::string_view tenant, const Visit& visit) {
   const std::lock_guard lock(core.mutex);
   const auto spans = core.index.match(keys, core.tenant(tenant).realm, core.filter({.exact = false}));
   for (const ChainSpan& span : spans) visit(span);
-  return end_of(spans);
+  return spans.empty() ? 0 : spans.back().first_block + spans.back().blocks;
 }
 
 }  // namespace

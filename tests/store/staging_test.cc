@@ -31,6 +31,20 @@ TEST(Staging, APartIsKeptForMovesAndOneForLoads) {
   EXPECT_TRUE(staging.take(StagedFor::kLoads, 25));
 }
 
+TEST(Staging, WhatHangsIsBesideTheBound) {
+  Staging staging(1000);
+  auto hanging = staging.take(StagedFor::kMoves, 2000);
+  EXPECT_FALSE(staging.take(StagedFor::kMoves, 100));
+  hanging.turn_into(StagedFor::kHanging);
+  EXPECT_EQ(staging.used(), 2000u);
+  for (const StagedFor kind : {StagedFor::kMoves, StagedFor::kSaves}) {
+    const auto one = staging.take(kind, 300);
+    EXPECT_TRUE(staging.take(kind, 100)) << "another";
+  }
+  hanging = {};
+  EXPECT_EQ(staging.used(), 0u);
+}
+
 TEST(Staging, AShareBecomesAnother) {
   Staging staging(1000);
   auto share = staging.take(StagedFor::kBecoming, 900);

@@ -132,5 +132,118 @@ TEST_F(StoreSilenceTest, NothingElseIsSentThere) {
   expect_sound(*store_);
 }
 
+// Chains that would rise from tiers that are the slower the lower they are.
+class StoreSilentBelowTest : public StorePlacementTest {
+ protected:
+  static constexpr std::uint64_t kOne = 200 << 10;  // an exact chain takes about as much
+
+  void open(StoreOptions options, std::uint64_t memory_bytes, std::uint64_t disk_bytes = 0) {
+    options.threads = 0;
+    options.placement.on_event = [this](const PlacementEvent& event) {
+      updates_ += event.kind == PlacementEvent::Kind::kUpdate;
+    };
+    const auto throttled = [this](std::unique_ptr<Tier> tier, const char* throttle) {
+      return make_throttled_tier(std::move(tier), parse_throttle(throttle).value(), time_);
+    };
+    std::vector<StoreTier> tiers = tiers_of(memory_tier(time_, memory_bytes));
+    if (disk_bytes > 0) {
+      tiers.push_back({.tier = throttled(make_memory_tier(disk_bytes, time_, "disk"), "20MB/s,5ms")});
+    }
+    auto remote = throttled(make_memory_tier(kUnlimited, time_, "remote"), "10MB/s,10ms");
+    tiers.push_back({.tier = make_faulty_tier(std::move(remote), FaultFile::open(faults()).value(), time_)});
+    remote_ = tiers.back().tier.get();
+    store_ = Store::open(std::move(options), std::move(tiers), time_).value();
+  }
+  void TearDown() override {
+    std::filesystem::remove(faults());
+    store_.reset();
+  }
+
+  std::filesystem::path faults() const { return folder_.path() / "faults"; }
+  void hang() { std::ofstream(faults()) << "remote hang\n"; }
+  std::uint32_t tier_of(int chain, const StoreNeeds& needs = {}) const {
+    return store_->lookup(chain_number(chain), needs).tier;
+  }
+  // Of those saved.
+  int chain_on(std::uint32_t tier) const {
+    int chain = 0;
+    while (found(*store_, chain + 1) == found(*store_, chain) || tier_of(chain) != tier) ++chain;
+    return chain;
+  }
+  // From a tier that answers.
+  void remove(const std::vector<BlockKey>& keys) {
+    for (const StoreExtent& extent : store_->inspect(keys)) ASSERT_EQ(extent.tiers, std::vector<std::uint32_t>{0});
+    EXPECT_EQ(store_->remove(keys), keys.size());
+  }
+  void work(double seconds) {
+    for (const double until_s = time_.now_s() + seconds; time_.now_s() < until_s; time_.advance(0.1)) {
+      for (int works = 0; works < 100 && store_->work(executor_, 0); ++works) continue;
+    }
+  }
+
+  VirtualClock time_;
+  InlineExecutor executor_;
+  const Tier* remote_ = nullptr;
+  std::uint64_t updates_ = 0;  // of what the placement knows of a chain
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(StoreSilentBelowTest, NothingIsMadeOfWhatLiesThere) {
+  open(with_methods({"int8"}), kOne + kOne * 3 / 4);
+  const std::vector<BlockKey> large = chain_number(0), small = chain_of(1'000'000, 32);
+  for (const auto* keys : {&large, &small}) {
+    ASSERT_TRUE(save_all(*store_, *keys));
+    ASSERT_EQ(store_->pin(*keys), keys->size()) << "it is not compressed";
+    for (int use = 0; use < 100; ++use) store_->touch(*keys);
+  }
+  save_chains(*store_, 2, {}, 1);
+  ASSERT_EQ(tier_of(1), 1u);
+  store_->unpin(small);
+  remove(small);
+  for (int use = 0; use < 10; ++use) store_->touch(chain_number(1));
+  work(1);
+  ASSERT_EQ(tier_of(1, kAny), 0u) << "compressed";
+  ASSERT_EQ(tier_of(1), 1u);
+
+  hang();
+  Kv kv(chain_number(1).size());
+  const auto load = store_->load(chain_number(1), kv.view()).value();
+  work(kSilentS);
+  ASSERT_TRUE(remote_->silent());
+  store_->unpin(large);
+  remove(large);
+  work(kSilentS);
+  updates_ = 0;
+  work(kSilentS);
+  EXPECT_EQ(updates_, 0u) << "though there is room above, nothing is tried in vain";
+
+  std::filesystem::remove(faults());
+  ASSERT_TRUE(load->wait());
+  expect_sound(*store_);
+}
+
+TEST_F(StoreSilentBelowTest, WhatHangsTakesNoRoomOfOtherMoves) {
+  StoreOptions options = small_options();
+  options.staging_bytes = kOne * 3 / 2;
+  open(std::move(options), 2 * kOne + kOne / 2, kOne + kOne / 2);
+  save_chains(*store_, 4);
+  const int hangs = chain_on(2), other = chain_on(1);
+  store_->in_pool(chain_number(other), static_cast<std::uint32_t>(chain_number(other).size()), PoolNews::kHeld);
+  for (int i = 0; i < 2; ++i) remove(chain_number(chain_on(0)));
+  hang();
+  work(kSilentS);
+  ASSERT_TRUE(remote_->silent());
+  ASSERT_EQ(remote_->writes_queued().operations, 0u) << "what hangs rises";
+
+  store_->in_pool(chain_number(other), 0, PoolNews::kEvicted);
+  work(kSilentS);
+  EXPECT_EQ(tier_of(other), 0u);
+  EXPECT_EQ(tier_of(hangs), 2u);
+  std::filesystem::remove(faults());
+  work(kSilentS);
+  EXPECT_EQ(tier_of(hangs), 0u);
+  expect_sound(*store_);
+}
+
 }  // namespace
 }  // namespace shale::testing
