@@ -36,6 +36,7 @@ void ExtentPlacer::note_silence() {
   for (std::uint32_t t = 0; t < core_.tier_count(); ++t) {
     news |= std::uint32_t{state_->set_silent(t, core_.tiers[t].tier().silent())} << t;
   }
+  more_ = more_ || news != 0;
   for (GroupId number = 0; news != 0 && number < groups_.size(); ++number) {
     Group& group = groups_[number];
     const bool lies = std::ranges::any_of(group.members, [&](ExtentId id) { return core_.index.at(id).tiers & news; });

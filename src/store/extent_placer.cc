@@ -165,6 +165,7 @@ void ExtentPlacer::revise_some() {
 }
 
 void ExtentPlacer::look_at_some() {
+  note_silence();
   for (std::size_t i = 0; i < std::min(kLookedAtAtOnce, groups_.size()); ++i) {
     revised_ = revised_ + 1 < groups_.size() ? revised_ + 1 : 0;
     if (groups_[revised_].slot) revise(static_cast<GroupId>(revised_));

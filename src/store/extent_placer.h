@@ -75,7 +75,7 @@ class ExtentPlacer final : public PlacementBackend {
 
   // A round: looks again at what has changed, demotes and promotes a few. True where there is more to do at once.
   bool settle();
-  // Looks at a few groups of which nothing was noted; now and then.
+  // Looks at tiers, and at a few groups, of which nothing was noted; now and then.
   void look_at_some();
   bool due() const;  // whether a round would do anything
   std::uint64_t moves_left() const { return std::uint64_t{moving_} + becoming_ + hanging_ + due(); }
