@@ -108,12 +108,7 @@ void Cache::State::look_up_behind_lossy(std::span<const BlockKey> keys, const Re
   StoreLookup further = look_up(keys, names, needs, tenant_of(policy.salt), false);
   for (auto span = further.spans.begin(); span != further.spans.end(); ++span) {
     if (end_of(*span) <= from) continue;
-    SourceUsed source;
-    source.method = span->method;
-    source.keep = span->keep;
-    source.run = span->run;
-    source.behind_lossy = true;
-    const auto worth = quality(source);
+    const auto worth = quality(source_of(*span, true));
     if (!worth || *worth < policy.quality_min) {
       further.blocks = span->first_block;
       further.spans.erase(span, further.spans.end());

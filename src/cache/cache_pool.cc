@@ -16,8 +16,10 @@ constexpr double kLookEveryS = 1;
 
 // What the pool holds is worth less on a tier.
 void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys,
-                                std::vector<BlockKey> names, bool is_lossy) {
+                                std::uint32_t reproducible, std::uint32_t lossy_from) {
   if (keys.empty()) return;
+  std::vector<BlockKey> names = names_of(keys, reproducible, lossy_from);
+  const bool is_lossy = lossy_from != kAllTokens;
   const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.names.back() == names.back(); });
   const auto blocks = static_cast<std::uint32_t>(keys.size());
   if (same != pooled.end() && same->blocks == blocks && same->known == blocks && same->lossy <= is_lossy) return;
@@ -108,8 +110,7 @@ void Cache::insert_prefix(std::span<const std::int32_t> tokens, const Sequence& 
   // Without room for the bookkeeping the pages are simply not shared.
   if (!s.tree->insert(tokens, sequence, reproducible, salt, names)) return;
   if (!names.empty()) s.options.events->in_pool(tokens.first(names.size() * s.block_tokens()), keys);
-  std::vector<BlockKey> block_names = s.names_of(keys, s.tree->prefix(tokens, salt).reproducible);
-  s.note_in_pool(tokens, salt, std::move(keys), std::move(block_names));
+  s.note_in_pool(tokens, salt, std::move(keys), s.tree->prefix(tokens, salt).reproducible);
 }
 
 std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens, std::string_view salt) const {

@@ -93,14 +93,10 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
       last->tokens += (end - first) * block;
       last->bytes += bytes;
     } else {
-      SourceUsed& source = loading.sources.emplace_back();
-      source = {.where = where,
-                .method = span.method,
-                .keep = span.keep,
-                .tokens = (end - first) * block,
-                .bytes = bytes,
-                .run = span.run,
-                .behind_lossy = first * block >= choice.lossy_from};
+      SourceUsed& source = loading.sources.emplace_back(source_of(span, first * block >= choice.lossy_from));
+      source.where = where;
+      source.tokens = (end - first) * block;
+      source.bytes = bytes;
       if (!span.exact) source.quality = expected(source);
     }
   }
@@ -142,8 +138,7 @@ void Cache::State::adopt(std::span<const std::int32_t> tokens, std::uint32_t rep
   source.where = kPoolSource;
   source.tokens = static_cast<std::uint32_t>(tokens.size());
   const auto whole = keys.first(tokens.size() / block_tokens());
-  std::vector<BlockKey> its_keys(whole.begin(), whole.end()), names = names_of(its_keys, reproducible_in_pool);
-  note_in_pool(tokens, found.salt, std::move(its_keys), std::move(names));
+  note_in_pool(tokens, found.salt, {whole.begin(), whole.end()}, reproducible_in_pool);
 }
 
 // Likewise of what came lossily.
@@ -158,9 +153,7 @@ void Cache::State::adopt_lossy(std::span<const std::int32_t> tokens, LossyPrefix
   found.sources = first_of(prefix.sources, count);
   if (accepts(found.sources, {})) {
     const auto whole = keys.first(count / block_tokens());
-    std::vector<BlockKey> its_keys(whole.begin(), whole.end());
-    std::vector<BlockKey> names = names_of(its_keys, found.reproducible, prefix.lossy_from);
-    note_in_pool(tokens, found.salt, std::move(its_keys), std::move(names), true);
+    note_in_pool(tokens, found.salt, {whole.begin(), whole.end()}, found.reproducible, prefix.lossy_from);
   }
   for (SourceUsed& source : found.sources) {
     source.where = kPoolSource;

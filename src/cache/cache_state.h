@@ -20,6 +20,16 @@ inline constexpr std::size_t kUsedMax = 16384;
 
 inline std::uint32_t end_of(const StoreLookup::PrefixSpan& span) { return span.first_block + span.blocks; }
 
+// What is known of its quality: the form, and what it is a form of.
+inline SourceUsed source_of(const StoreLookup::PrefixSpan& span, bool behind_lossy) {
+  SourceUsed source;
+  source.method = span.method;
+  source.keep = span.keep;
+  source.run = span.run;
+  source.behind_lossy = behind_lossy;
+  return source;
+}
+
 struct Cache::State {
   CacheOptions options;
   Fingerprint fingerprint;
@@ -190,7 +200,7 @@ struct Cache::State {
 
   // cache_pool.cc
   void note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys,
-                    std::vector<BlockKey> names, bool lossy = false);
+                    std::uint32_t reproducible, std::uint32_t lossy_from = kAllTokens);
   void look_at_pool();
   bool accepts(std::span<const SourceUsed> sources, const RequestPolicy& policy) const;
   LossyPrefixes::Found find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy);

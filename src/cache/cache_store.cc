@@ -58,7 +58,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   s.note_stored(name, run, tokens);
   Sequence held = held_of(s.pool, sequence, first, tokens, behind_lossy);
   const std::uint32_t first_held = held.length() - tokens;
-  std::optional<State::Bounding> bounding = s.bounding(name, first, tokens, run.statistics);
+  std::optional<State::Bounding> bounding = s.bounding(name, first_held, tokens, run.statistics);
   if (bounding) bounding->chain = {names, hints.tenant};
   hints.run = name;
   hints.recompute_s = run.recompute_s;

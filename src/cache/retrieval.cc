@@ -98,8 +98,9 @@ void Retrieval::State::keep_lossy() {
                      .sources = sources,
                      .used_s = cache.clock.now_s()};
   prefix.pages.truncate(tokens_loaded);
-  std::vector<BlockKey> its_names = cache.names_of(prefix.keys, reproducible, prefix.lossy_from);
-  if (cache.accepts(prefix.sources, {})) cache.note_in_pool(chain, salt, prefix.keys, std::move(its_names), true);
+  if (cache.accepts(prefix.sources, {})) {
+    cache.note_in_pool(chain, salt, prefix.keys, reproducible, prefix.lossy_from);
+  }
   cache.lossy.keep(std::move(prefix));
 }
 

@@ -77,10 +77,12 @@ class PlaceJob final : public StoreJob {
     if (source_) core_.unuse(*std::exchange(source_, std::nullopt));
   }
 
+  bool hangs() const { return !rescued_ && core_.placer.hangs(group_); }  // what is rescued has left what hangs
+
   // What hangs holds up no other move: it has no share of what these have, nor is it the one that always goes on.
   Progress wait() {
     const std::lock_guard lock(core_.mutex);
-    if (!core_.placer.hangs(group_)) return Progress::kWaiting;
+    if (!hangs()) return Progress::kWaiting;
     share_.turn_into(StagedFor::kHanging);
     if (staged_) --*std::exchange(staged_, nullptr);
     return Progress::kWaiting;
@@ -99,7 +101,7 @@ class PlaceJob final : public StoreJob {
       lock.unlock();
       return use_read();
     }
-    if (core_.placer.hangs(group_)) return Progress::kWaiting;
+    if (hangs()) return Progress::kWaiting;
     if (to_.tier == kDropped) return go_on(Phase::kCut);
     const auto same = core_.placer.holder(group_, to_.method, to_.keep);
     if (same && core_.index.at(*same).on(to_.tier)) return go_on(Phase::kCut);
@@ -269,7 +271,7 @@ class PlaceJob final : public StoreJob {
   }
 
   Progress write() {
-    if (!writer_ && !core_.flushed(to_.tier, logged_)) return Progress::kWaiting;
+    if (!writer_ && !core_.flushed(to_.tier, logged_)) return wait();
     if (!writer_) writer_ = core_.go_on_writing(to_.tier, blobs_);
     if (!writer_) return end(false);
     if (!writer_->poll()) return wait();

@@ -301,7 +301,7 @@ void StoreCore::keep(std::uint32_t tier, bool first) {
 // Saves first: until they have read it, they hold memory that their callers want back. All others get a step at least.
 bool StoreCore::work(Executor& executor, double budget_s) {
   const double until_s = clock.now_s() + budget_s;
-  if (!has_keeper_) maintain();
+  maintain();  // all keepers may hang
   const bool arrived = pump_loads();
   const bool decided = settle();
   const bool saved = step_jobs(saves, executor, until_s);

@@ -95,9 +95,13 @@ Result<std::vector<ServedAnswer>> ServeBench::ask(const Bed& bed, std::vector<Lo
   std::vector<ServedAnswer> answers;
   for (LoadRequest& request : requests) {
     progress(answers.size(), requests.size());
+    // In the place of the chat so far: as long as that.
+    const std::string stand_in = text_of(contexts_[request.context], request.answer_tokens, tokenizer_);
+    const std::vector<std::string> heard(request.turn - 1, stand_in);
     request.answer_tokens = 1;
+    const std::vector<LoadRequest> turns(request.turn, request);
     const double start_s = clock.now_s();
-    answers.push_back(ask_server(bed.server.port(), body_of({&request, 1}, {}), clock, start_s, kAskedWaitS));
+    answers.push_back(ask_server(bed.server.port(), body_of(turns, heard), clock, start_s, kAskedWaitS));
     SHALE_TRY(check_interrupt());
     const std::string& error = answers.back().error;
     if (!error.empty()) return fail(ErrorCode::kIo, "the server failed at the first requests: {}", error);

@@ -95,20 +95,22 @@ bool has_later_turns(const std::vector<ServeGroup>& groups) {
 // Empty where no chat has a second turn.
 std::string later_turns_table(const std::vector<ServeGroup>& groups) {
   if (!has_later_turns(groups)) return {};
-  static constexpr char kLine[] = "{:<15} {:<10} {:>12} {:>10}  {:>23}  {:>10}\n";
+  static constexpr char kLine[] = "{:<15} {:<10} {:>8} {:>12} {:>10}  {:>23}  {:>10}\n";
   std::string out =
-      "\nlater turns: a chat's second and on, COMPUTED tokens of one on average, NOT ASKED after one that failed\n" +
-      fmt::format(kLine, "RATE", "PLANNER", "LATER TURNS", "NOT ASKED", "TTFT p50 / p90 / p99", "COMPUTED");
+      "\nlater turns: a chat's second and on, COMPUTED tokens of one on average, NOT ASKED after one that failed\n"
+      "CAME: requests a second, fewer than RATE where the run is not long beside its chats\n" +
+      fmt::format(kLine, "RATE", "PLANNER", "CAME", "LATER TURNS", "NOT ASKED", "TTFT p50 / p90 / p99", "COMPUTED");
   for (const ServeGroup& group : groups) {
     const std::span<const ServeMetrics> f = group.metrics;
-    double turns = 0, computed = 0;
+    double turns = 0, computed = 0, came = 0;
     for (const ServeMetrics& each : f) {
+      if (each.run_seconds > 0) came += static_cast<double>(each.requests) / each.run_seconds;
       turns += static_cast<double>(each.later_ttft.requests);
       computed += static_cast<double>(each.later_ttft.requests) * each.later_computed_tokens;
     }
     const auto runs = static_cast<double>(f.size());
     out +=
-        fmt::format(kLine, rate_text(group.rate, group.rate_to_prefill), group.name,
+        fmt::format(kLine, rate_text(group.rate, group.rate_to_prefill), group.name, fmt::format("{:.3g}", came / runs),
                     fmt::format("{:.4g}", turns / runs), fmt::format("{:.4g}", mean(f, &ServeMetrics::not_asked)),
                     ttft_text(f, &ServeMetrics::later_ttft), turns > 0 ? fmt::format("{:.1f}", computed / turns) : "-");
   }
