@@ -128,7 +128,12 @@ void Cache::State::look_up_behind_lossy(std::span<const BlockKey> keys, const Re
 // Lossy pages of the pool, where nothing better comes in less time than their loss is worth.
 void Cache::State::choose_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy, const Backlog& backlog,
                                 const StoreLookup& found, Choice& choice) {
-  const LossyPrefixes::Found pooled_lossy = find_lossy(keys, policy);
+  LossyPrefixes::Found pooled_lossy = find_lossy(keys, policy);
+  for (const StoreLookup::PrefixSpan& span : found.spans) {  // a load goes on behind it where a span begins
+    const bool cuts = span.first_block < pooled_lossy.blocks && pooled_lossy.blocks < end_of(span);
+    const bool may_cut = cuts && !backlog.pool_only && span.first_block >= pooled_lossy.prefix->blocks_min();
+    if (may_cut) pooled_lossy.blocks = span.first_block;
+  }
   const std::uint32_t length = pooled_lossy.blocks * block_tokens(), in_pool = choice.pool_tokens;
   if (length <= in_pool) return;
   LossyPrefix& prefix = *pooled_lossy.prefix;

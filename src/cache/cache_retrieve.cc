@@ -87,13 +87,14 @@ void Cache::State::load(std::span<const std::int32_t> wanted, const Choice& choi
     const std::uint64_t bytes = span.bytes * (end - first) / span.blocks;
     const std::string& where = tiers[span.tier]->name();
     SourceUsed* last = loading.sources.empty() ? nullptr : &loading.sources.back();
-    const bool goes_on =
-        last && last->run == span.run && last->where == where && last->method == span.method && last->keep == span.keep;
+    const bool behind_lossy = first * block >= choice.lossy_from;
+    const bool goes_on = last && last->run == span.run && last->where == where && last->method == span.method &&
+                         last->keep == span.keep && last->behind_lossy == behind_lossy;
     if (goes_on) {
       last->tokens += (end - first) * block;
       last->bytes += bytes;
     } else {
-      SourceUsed& source = loading.sources.emplace_back(source_of(span, first * block >= choice.lossy_from));
+      SourceUsed& source = loading.sources.emplace_back(source_of(span, behind_lossy));
       source.where = where;
       source.tokens = (end - first) * block;
       source.bytes = bytes;
@@ -149,7 +150,7 @@ void Cache::State::adopt_lossy(std::span<const std::int32_t> tokens, LossyPrefix
   found.sequence = prefix.pages.fork();
   found.sequence.truncate(count);
   found.lossy = true;
-  found.lossy_from = prefix.lossy_from;
+  if (prefix.lossy_from < count) found.lossy_from = prefix.lossy_from;
   found.sources = first_of(prefix.sources, count);
   if (accepts(found.sources, {})) {
     const auto whole = keys.first(count / block_tokens());

@@ -35,7 +35,23 @@ void Cache::State::note_stored(const Hash128& name, const NewRun& run, std::uint
   if (!run.label.empty()) here.label = run.label;
   if (!metadata_store) return;
   if (run.kind) metadata_store->describe(name, *run.kind, tokens);
-  if (run.inherited) metadata_store->inherit(name, *run.inherited);
+}
+
+// Where its worth is known, or one form is taken as it is; not where that cannot be ranked, since nobody watches what
+// is computed there.
+bool Cache::State::may_store_behind_lossy(const NewRun& run, std::uint32_t tokens) const {
+  if (!planner.method) return run.inherited.has_value();
+  return missing_needs(scorer_needs, tokens, run.statistics, options.model).empty();
+}
+
+// What is there of the run already, or on its way, is not stored again, and stays what it was computed behind.
+void Cache::State::inherit(const Hash128& name, double quality, std::span<const BlockKey> names,
+                           std::string_view tenant) {
+  const auto its = [&](const auto& each) { return each.run == name; };
+  const bool there = std::ranges::any_of(saving, its) || std::ranges::any_of(store->inspect(names, tenant), its);
+  const auto known = metadata_store->inherited(name);
+  if (there && !known) return;
+  metadata_store->inherit(name, there ? std::min(*known, quality) : quality);
 }
 
 Hash128 Cache::store(NewRun run, const Sequence& sequence) {
@@ -51,11 +67,12 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   hints.tenant = tenant_of(run.salt);
   if (!behind_lossy) s.take_in_published(run, names);
   hints.first_block = std::max(run.first, behind_lossy ? run.lossy_from : 0) / block;
-  const bool of_known_worth = !behind_lossy || run.inherited || s.planner.method;
-  if (sequence.lossy() != behind_lossy || sequence.ragged() || hints.first_block >= end || !of_known_worth) return name;
-
+  if (sequence.lossy() != behind_lossy || sequence.ragged() || hints.first_block >= end) return name;
   const std::uint32_t first = hints.first_block * block, tokens = end * block - first;
+  if (behind_lossy && !s.may_store_behind_lossy(run, tokens)) return name;
+
   s.note_stored(name, run, tokens);
+  if (s.metadata_store && run.inherited) s.inherit(name, *run.inherited, names, hints.tenant);
   Sequence held = held_of(s.pool, sequence, first, tokens, behind_lossy);
   const std::uint32_t first_held = held.length() - tokens;
   std::optional<State::Bounding> bounding = s.bounding(name, first_held, tokens, run.statistics);
@@ -242,12 +259,12 @@ bool Cache::give_up_storing() { return state_->give_up_storing(); }
 
 // That nobody but the prefix tree holds beside the run.
 std::uint32_t Cache::blocks_waiting_to_be_stored() const {
-  constexpr std::uint32_t kOwnAndTrees = 2;
   std::ptrdiff_t blocks = 0;
   for (const State::Saving& each : state_->saving) {
     if (each.released()) continue;
-    blocks += std::ranges::count_if(each.held.blocks(each.held.length()),
-                                    [&](PoolBlockId block) { return state_->pool.references(block) <= kOwnAndTrees; });
+    blocks += std::ranges::count_if(each.held.blocks(each.held.length()), [&](PoolBlockId block) {
+      return state_->pool.references(block) <= 1 + state_->tree->holders(block);
+    });
   }
   return static_cast<std::uint32_t>(blocks);
 }

@@ -30,8 +30,13 @@ LossyPrefixes::Found LossyPrefixes::find(std::span<const BlockKey> keys, const A
   Found longest;
   for (LossyPrefix& prefix : prefixes_) {
     const auto alike = static_cast<std::uint32_t>(std::ranges::mismatch(prefix.keys, keys).in1 - prefix.keys.begin());
-    if (alike <= longest.blocks || alike < prefix.blocks_min()) continue;
-    if (accepts(first_of(prefix.sources, alike * block_tokens))) longest = {&prefix, alike};
+    const std::uint32_t least = prefix.blocks_min();
+    if (alike < least) continue;
+    for (const std::uint32_t blocks : {alike, least}) {  // what was computed behind the others may be worth less
+      if (blocks <= longest.blocks || !accepts(first_of(prefix.sources, blocks * block_tokens))) continue;
+      longest = {&prefix, blocks};
+      break;
+    }
   }
   return longest;
 }

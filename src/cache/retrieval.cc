@@ -92,8 +92,10 @@ void Retrieval::State::note_end() {
 // For those who come after it.
 void Retrieval::State::keep_lossy() {
   if (!lossy || !sequence.lossy()) return;
+  // Layers with a window have what is seen from the end of all that came, and from no earlier one.
+  const std::uint32_t from = cache.windowed() ? tokens_loaded : std::min(lossy_from, tokens_loaded);
   LossyPrefix prefix{.keys = cache.keys_of(chain, salt),
-                     .lossy_from = std::min(lossy_from, tokens_loaded),
+                     .lossy_from = from,
                      .pages = sequence.fork(),
                      .sources = sources,
                      .used_s = cache.clock.now_s()};

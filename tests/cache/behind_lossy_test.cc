@@ -116,6 +116,8 @@ TEST_F(BehindLossyTest, WhoAsksForMoreThanItInheritedIsServedWithout) {
     EXPECT_EQ(found(third, policy), 240u) << pooled;
     policy.quality_min = 0.93;
     EXPECT_EQ(found(third, policy), 144u) << pooled;
+    EXPECT_EQ(serve(second, policy), 144u) << "computed anew, behind better";
+    EXPECT_EQ(found(third, policy), 144u) << "and not stored anew: what is there is what it was";
   }
 }
 
@@ -134,6 +136,8 @@ TEST_F(BehindLossyTest, OfUnknownWorthNothingIsStoredNorServed) {
   ASSERT_TRUE(cache_->metadata_store()->forget(cache_->run_of(second)));
   empty_pool();
   EXPECT_EQ(found(third), 144u);
+  EXPECT_EQ(serve(second), 144u);
+  EXPECT_EQ(found(third), 144u) << "what is there has not become what was computed now";
 
   Sequence sequence(*pool_);
   const Tokens other = followed_by(first, 96, 5);
@@ -189,9 +193,46 @@ TEST_F(BehindLossyTest, ThePoolServesTheFrontOfWhatItHolds) {
     for (const SourceUsed& source : retrieval.sources()) tokens_of_sources += source.tokens;
     EXPECT_EQ(tokens_of_sources, length);
   }
+  RequestPolicy named;
+  named.method = Method::parse("int8").value();
+  {
+    Sequence sequence(*pool_);
+    const Retrieval retrieval = cache_->retrieve(asked(second), named, sequence);
+    EXPECT_TRUE(retrieval.loaded()) << "the document, of the pool";
+    EXPECT_EQ(retrieval.tokens(), 144u);
+  }
   Sequence sequence(*pool_);
   const Retrieval shorter = cache_->retrieve(std::span(first).first(130), {}, sequence);
   EXPECT_EQ(shorter.tokens(), 0u) << "what came lossily is shared whole";
+}
+
+// Two chats share a document and the first tokens of a turn. The pool has the one; of the other a turn is at rest that
+// begins before that ends.
+TEST_F(BehindLossyTest, AFrontOfThePoolKeepsNobodyFromLoadingTheRest) {
+  const Tokens first = document(), long_turn = followed_by(first, 160, 2);
+  serve(long_turn);
+  Tokens other(long_turn.begin(), long_turn.begin() + 176);
+  other = followed_by(other, 64, 3);
+  empty_pool();
+  serve(other);
+  empty_pool();
+  EXPECT_EQ(found(followed_by(other, 16, 4)), 240u) << "now in the pool";
+  Sequence sequence(*pool_);
+  const Retrieval retrieval = cache_->retrieve(asked(followed_by(long_turn, 16, 4)), {}, sequence);
+  EXPECT_EQ(retrieval.tokens(), 304u);
+}
+
+TEST_F(BehindLossyTest, AFormThatCannotBeRankedThereIsNotStored) {
+  open_with("fixed:snapkv+int8@0.5");
+  const Tokens first = tokens_of(1, 144), second = followed_by(first, 96, 2);
+  Sequence sequence(*pool_);
+  compute(first, 144, sequence);
+  sequence.mark_lossy();
+  compute(second, second.size(), sequence);
+  NewRun run{.tokens = second, .first = 144};
+  run.lossy_from = 144;
+  cache_->store(std::move(run), sequence);
+  EXPECT_FALSE(cache_->stores_any()) << "its pages are nobody's";
 }
 
 }  // namespace

@@ -10,16 +10,20 @@ TEST_F(CacheTest, WhatIsInUseWaitsToBeEncodedAsWellAndOnce) {
   Sequence computed(*pool_);
   compute(tokens, 160, computed);
   cache_->store({.tokens = tokens, .recompute_s = 5, .label = ""}, computed);
+  EXPECT_EQ(cache_->blocks_waiting_to_be_stored(), 0u) << "a request has them, the prefix tree or not";
+  cache_->insert_prefix(tokens, computed);
+  computed.clear();
   EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), 10u);
   EXPECT_EQ(cache_->blocks_waiting_to_be_stored(), 10u);
-  const Sequence used = computed.fork();
+  Sequence used(*pool_);
+  EXPECT_EQ(fetch(asked(tokens), used), 160u);
   EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), 10u);
   EXPECT_EQ(cache_->blocks_waiting_to_be_stored(), 0u) << "its pages would not come back";
 
   NewRun half{.tokens = tokens, .recompute_s = 5, .label = ""};
   half.first = 80;
   half.method = Method::parse("kivi4").value();
-  cache_->store(std::move(half), computed);
+  cache_->store(std::move(half), used);
   EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), 10u) << "counted once";
   drain();
   EXPECT_EQ(cache_->blocks_waiting_to_be_encoded(), 0u);
