@@ -123,12 +123,14 @@ bool Tenants::admit(int tenant, std::size_t requests, Places& places) {
   const std::uint32_t most = places_of(at(tenant), requests_max_);
   const auto more = static_cast<std::uint32_t>(requests - places.size());
   counts->requests += more;
-  if ((counts->running += more) > most && most > 0) {
-    counts->running -= more;
-    counts->refused += requests;
-    places.clear();
-    return false;
-  }
+  std::uint32_t running = counts->running;
+  do {
+    if (most > 0 && running + more > most) {
+      counts->refused += requests;
+      places.clear();
+      return false;
+    }
+  } while (!counts->running.compare_exchange_weak(running, running + more));
   const auto leave = [counts](const void*) { --counts->running; };
   while (places.size() < requests) places.emplace_back(static_cast<const void*>(counts.get()), leave);
   return true;
