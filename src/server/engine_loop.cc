@@ -192,6 +192,7 @@ Result<RequestId> EngineLoop::take_choice(Submission& submission, std::size_t ch
 
 // All of them for one, before which `taken` were taken.
 void EngineLoop::refuse(Submission submission, std::span<const RequestId> taken, Error error) {
+  submission.together->refused = true;
   for (const RequestId id : taken) engine_.cancel(id);
   if (!taken.empty()) deliver();
   for (std::size_t left = taken.size(); left < submission.places.size(); ++left) {
@@ -209,6 +210,10 @@ void EngineLoop::give_back(std::shared_ptr<const void> place) {
 }
 
 void EngineLoop::count(const Running& request, const Response& response) {
+  if (request.together->refused) {
+    ++requests_.refused;
+    return;
+  }
   requests_.finish(response, clock_.now_s() - request.came_s);
   Together& together = *request.together;
   together.longest = std::max(together.longest, response.drawn());

@@ -103,6 +103,7 @@ class EngineLoop {
   struct Together {
     std::size_t running = 0;  // that have not ended
     std::size_t longest = 0;  // answer, in tokens
+    bool refused = false;     // before they began, all for one
   };
   struct Submission {
     std::vector<Request> requests;

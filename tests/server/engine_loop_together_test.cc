@@ -93,6 +93,10 @@ TEST_F(TogetherTest, OneThatIsRefusedIsForAll) {
     for (const auto& place : held) EXPECT_TRUE(place.expired());
   }
   EXPECT_EQ(ended(loop_->submit(ask(1, 40, 1), true).value()).response->error, std::nullopt);
+  const RequestMetrics requests = loop_->metrics().requests;
+  EXPECT_EQ(requests.refused, 30u) << "all of them, not those left alone";
+  EXPECT_EQ(requests.finished[static_cast<int>(StopReason::kCancelled)], 0u) << "none had begun";
+  EXPECT_EQ(requests.total_seconds.count(), 1u);
   expect_pages_back();
 }
 
