@@ -36,6 +36,7 @@ struct LossyAnswer {
   std::vector<Token> answer;    // greedy, at least one token
   bool ended = false;           // by the end of its turn; else it would have gone on
   double expected = 1;          // quality, when it was given
+  bool operator==(const LossyAnswer&) const = default;
 };
 
 struct DriftCheck {

@@ -144,13 +144,15 @@ void QualityWatch::note_response(const Request& request, const Response& respons
   Context& context = context_of(std::span(prompt).first(*end), request.spans.front().label);
   const auto first = std::ranges::find_if(ends, [&](std::size_t n) { return n >= options_.context_tokens_min; });
   if (end > first) context.accesses.access(cache.clock().now_s());  // else it was counted when it was asked
-  const auto question = prompt.begin() + cache.whole_blocks(*end);
   add_question(context, request.spans.back().tokens);
-  context.answers.push_back({.question = {question, prompt.end()},
-                             .answer = response.tokens,
-                             .ended = response.stop == StopReason::kEndOfTurn,
-                             .expected = *expected});
-  if (context.answers.size() > options_.check.questions_max) context.answers.erase(context.answers.begin());
+  LossyAnswer answer{.question = {prompt.begin() + cache.whole_blocks(*end), prompt.end()},
+                     .answer = response.tokens,
+                     .ended = response.stop == StopReason::kEndOfTurn,
+                     .expected = *expected};
+  auto& answers = context.answers;
+  if (std::ranges::find(answers, answer) != answers.end()) return;  // another choice's, say: it tells no more
+  answers.push_back(std::move(answer));
+  if (answers.size() > options_.check.questions_max) answers.erase(answers.begin());
   ++context.new_answers;
 }
 

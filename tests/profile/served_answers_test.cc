@@ -59,6 +59,21 @@ TEST_F(ServedAnswersTest, ThatItWouldNotHaveGivenHaveTheContextProfiledAgain) {
   EXPECT_FALSE(profiled().empty());
 }
 
+// As choices of one request are at temperature 0, or a client that asks again.
+TEST_F(ServedAnswersTest, ThatAreTheSameCountOnce) {
+  QualityWatch watch(options_, *bench_.engine);
+  for (std::uint32_t i = 0; i < 4 * options_.questions_between; ++i) {
+    watch.on_response(ask("why"), answered(context_, kSaidByNone));
+  }
+  EXPECT_EQ(work_all(watch), 0);
+  for (std::uint32_t i = 1; i < options_.questions_between; ++i) {
+    const Request request = ask("why" + std::to_string(i));
+    watch.on_response(request, answered(context_, exactly(request)));
+  }
+  EXPECT_GT(work_all(watch), 0);
+  EXPECT_EQ(watch.stats().answers, options_.questions_between);
+}
+
 TEST_F(ServedAnswersTest, OfALaterTurnOfAChatAreOfThatTurn) {
   QualityWatch watch(options_, *bench_.engine);
   std::vector<Token> turn;
