@@ -132,7 +132,8 @@ std::optional<ApiError> Api::read_completions(AnswerRequest& request) const {
   for (std::size_t i = 0; i < request.prompts.size(); ++i) {
     AnswerPrompt& prompt = request.prompts[i];
     const std::string_view texts[] = {request.context, prompt.text};
-    if (auto error = check_texts(request, texts, i)) return error;
+    const auto unread = std::span(texts).subspan(i == 0 ? 0 : 1);  // the context was looked at with the first
+    if (auto error = check_texts(request, unread, i)) return error;
     if (i == 0 && !request.context.empty()) context = tokenizer_.tokenize(request.context, true);
     give_spans(tokenizer_, context, request.details.echo, prompt);
     if (auto error = check_length(request, i, together)) return error;

@@ -1,6 +1,8 @@
 // What clients that mean no good can make the server do.
 #include <gmock/gmock.h>
 
+#include <atomic>
+
 #include "http/raw_client.h"
 #include "server/server_fixture.h"
 
@@ -48,6 +50,40 @@ TEST_F(ServerTest, RefusesCostlyRequestsBeforeTheyCostAndGivesTheirMemoryBack) {
   EXPECT_LT(testing::resident_bytes(), before + (8 << 20));
   EXPECT_LT(testing::peak_bytes(), peak_before + 16 * kBytes) << "some copies of a body, here and at the client";
 #endif
+}
+
+// Counts the bytes that it is given.
+class MeteredTokenizer final : public testing::ByteTokenizer {
+ public:
+  std::vector<Token> tokenize(std::string_view text, bool special) const override {
+    bytes += text.size();
+    return ByteTokenizer::tokenize(text, special);
+  }
+  mutable std::atomic<std::size_t> bytes = 0;
+};
+
+// Of a model that reads long prompts.
+class LongPromptsTest : public ServerTest {
+ protected:
+  LongPromptsTest() : ServerTest({.context = 32768}) {
+    engine_ = std::make_unique<Engine>(EngineOptions{}, *model_, metered_, *cache_, slow_);
+  }
+  void TearDown() override {
+    server_.reset();
+    engine_.reset();
+  }
+
+  MeteredTokenizer metered_;
+};
+
+// Once to see that it is not too long, and once whole, however many prompts are behind it.
+TEST_F(LongPromptsTest, TokenizesAContextOfSeveralPromptsOnce) {
+  start();
+  std::string context;
+  while (context.size() < 120'000) context += "<turn>";  // many bytes and few tokens
+  const std::vector<std::string> prompts(12, "a");
+  EXPECT_EQ(posted("/v1/completions/render", {{"context", context}, {"prompt", prompts}}).size(), prompts.size());
+  EXPECT_LT(metered_.bytes, 3 * context.size());
 }
 
 // They would for as long as the test may take.
