@@ -125,7 +125,7 @@ std::string AnswerSource::told(const Choice& choice, Json chunk, std::size_t tok
 std::string AnswerSource::events_of(Choice& choice, const Channel::Part& part) const {
   std::string out;
   // Not with the head, which goes out before anything is computed: clients take the first event for the first token.
-  if (head_.endpoint == Endpoint::kChat && part.news() && !std::exchange(choice.role_sent, true)) {
+  if (head_.endpoint == Endpoint::kChat && !std::exchange(choice.role_sent, true)) {
     Json role = role_chunk(head_, part.choice);
     choice.teller.tell_prompt(role);
     out += told(choice, std::move(role), 0);

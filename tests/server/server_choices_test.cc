@@ -211,7 +211,6 @@ TEST_F(ServerChoicesTest, LogsALineForAllChoices) {
   const auto log = std::make_shared<RequestLog>(RequestLog::Form::kJson, LogLevel::kInfo, [&](std::string_view line) {
     const std::lock_guard lock(mutex);
     lines.push_back(Json::parse(line));
-    return true;
   });
   start({.api = {.log = log}});
   const Json answer = posted(kCompletions, completion({"Shale is", "Slate"}, {{"n", 2}}));
