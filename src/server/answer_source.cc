@@ -42,7 +42,7 @@ AnswerUsage AnswerSource::log_end() {
   std::vector<const Response*> responses;
   std::string outcome;
   for (const Choice& choice : choices_) {
-    responses.push_back(&*choice.end->response);
+    responses.push_back(&*choice.response);
     const std::string_view stop = to_string(responses.back()->stop);
     if (!outcome.contains(stop)) outcome.append(outcome.empty() ? "" : ",").append(stop);
   }
@@ -81,32 +81,48 @@ std::optional<HttpSource::Part> AnswerSource::next() {
 }
 
 // A choice that ended well.
-void AnswerSource::end(Choice& choice, Channel::Part part) {
-  if (head_.endpoint == Endpoint::kChat) answer_tokens_.add(spoken(*part.response), notes_.salt);
-  choice.end = std::move(part);
+void AnswerSource::end(Choice& choice, Response response) {
+  if (head_.endpoint == Endpoint::kChat) answer_tokens_.add(spoken(response), notes_.salt);
+  choice.response = std::move(response);
   ++ended_;
 }
 
+// Choices are told of as they end, one at a call: with log probabilities, each token takes kilobytes of a tree.
 std::optional<HttpSource::Part> AnswerSource::whole() {
-  while (auto part = answer_.next(kNow)) {
-    if (const auto error = error_of(*part->response)) {
-      log_failure(error->status, *error, *part->response);
-      return Part{with_id(json_response(*error), head_.id), true};
-    }
-    Choice& choice = choices_[part->choice];
-    end(choice, std::move(*part));
+  auto part = answer_.next(kNow);
+  if (!part) return std::nullopt;
+  if (const auto error = error_of(*part->response)) {
+    log_failure(error->status, *error, *part->response);
+    return Part{with_id(json_response(*error), head_.id), true};
   }
-  if (ended_ < choices_.size()) return std::nullopt;
-  Json json = answer_json(head_);
-  for (std::size_t index = 0; index < choices_.size(); ++index) {
-    Choice& choice = choices_[index];
-    json["choices"].push_back(choice_json(head_, index, *choice.end->response));
-    choice.teller.tell(json, choice.end->tokens, choice.end->prompt);
+  Choice& choice = choices_[part->choice];
+  choice.json = told_whole(choice, *part);
+  end(choice, std::move(*part->response));
+  if (ended_ < choices_.size()) {
+    wake_();  // others may have ended, too: other clients have their turns before
+    return std::nullopt;
   }
-  json["usage"] = usage_json(log_end());
-  HttpResponse answer = json_response(json);
+  HttpResponse answer{.type = "application/json", .body = whole_body()};
   add_warning(answer);
   return Part{with_id(std::move(answer), head_.id), true};
+}
+
+// As JSON; what belongs beside the choices stays in `whole_`.
+std::string AnswerSource::told_whole(Choice& choice, const Channel::Part& part) {
+  whole_["choices"] = Json::array({choice_json(head_, part.choice, *part.response)});
+  choice.teller.tell(whole_, part.tokens, part.prompt);
+  std::string json = dump(whole_["choices"].front());
+  whole_.erase("choices");
+  return json;
+}
+
+std::string AnswerSource::whole_body() {
+  std::string body = dump(whole_);
+  body.back() = ',';  // where its brace was
+  body += R"("choices":[)";
+  for (Choice& choice : choices_) body.append(std::exchange(choice.json, {})).push_back(',');
+  body.back() = ']';
+  return body.append(R"(,"usage":)").append(dump(usage_json(log_end()))).append("}");
 }
 
 HttpResponse AnswerSource::stream_head() const {
@@ -156,7 +172,7 @@ std::optional<HttpSource::Part> AnswerSource::events() {
       result.end = true;
       return result;
     }
-    end(choice, std::move(*part));
+    end(choice, std::move(*part->response));
   }
   result.end = ended_ == choices_.size();
   if (result.end) {

@@ -48,19 +48,22 @@ class AnswerSource final : public HttpSource {
     TokenTeller teller;
     std::size_t prompt_tokens = 0;
     bool role_sent = false;
-    std::size_t tokens = 0;                 // so far
-    std::optional<Channel::Part> end = {};  // the part with its response
+    std::size_t tokens = 0;                 // so far, of a stream
+    std::optional<Response> response = {};  // once it has ended
+    std::string json = {};                  // of one that is sent whole, from then on
   };
-  // `answer`: of as many requests. `of_prompt`: choices of each prompt.
+  // `answer`: of as many requests. `of_prompt`: choices of each prompt. `wake`: asks for `next` again, soon.
   AnswerSource(AnswerHead head, Stream stream, std::vector<Choice> choices, std::size_t of_prompt, Answer answer,
-               AnswerTokenCache& answer_tokens, AnswerNotes notes)
+               AnswerTokenCache& answer_tokens, AnswerNotes notes, HttpWake wake)
       : head_(std::move(head)),
         stream_(stream),
         of_prompt_(of_prompt),
         notes_(std::move(notes)),
+        wake_(std::move(wake)),
         choices_(std::move(choices)),
         answer_(std::move(answer)),
-        answer_tokens_(answer_tokens) {}
+        answer_tokens_(answer_tokens),
+        whole_(stream_.on ? Json() : answer_json(head_)) {}
   ~AnswerSource() override;
 
   std::optional<Part> next() override;
@@ -68,10 +71,12 @@ class AnswerSource final : public HttpSource {
  private:
   std::optional<Part> whole();
   std::optional<Part> events();
+  std::string told_whole(Choice& choice, const Channel::Part& part);
+  std::string whole_body();
   HttpResponse stream_head() const;
   std::string told(const Choice& choice, Json chunk, std::size_t tokens) const;
   std::string events_of(Choice& choice, const Channel::Part& part) const;
-  void end(Choice& choice, Channel::Part part);
+  void end(Choice& choice, Response response);
   AnswerUsage log_end();
   void log_failure(int status, const ApiError& error, const Response& response);
   void add_warning(HttpResponse& response) const;
@@ -81,11 +86,13 @@ class AnswerSource final : public HttpSource {
   const Stream stream_;
   const std::size_t of_prompt_;
   const AnswerNotes notes_;
+  const HttpWake wake_;
   const std::chrono::steady_clock::time_point begun_at_ = std::chrono::steady_clock::now();
   bool logged_ = false;
   std::vector<Choice> choices_;
   Answer answer_;
   AnswerTokenCache& answer_tokens_;
+  Json whole_;                          // the answer, less its choices and its usage
   bool taken_ = false, begun_ = false;  // by the engine; to be sent
   std::size_t ended_ = 0;               // choices
 };

@@ -80,6 +80,8 @@ std::vector<Request> requests_of(AnswerRequest request) {
       Request& choice = requests.emplace_back(request.request);
       choice.spans = left > 1 ? prompt.spans : std::move(prompt.spans);
       choice.sampling.seed = request.seed_of(requests.size() - 1);
+      // Of a chat they are told once, beside the choices.
+      if (request.endpoint == Endpoint::kChat && requests.size() > 1) choice.prompt_logprobs.reset();
     }
   }
   return requests;
@@ -209,12 +211,12 @@ HttpAnswer Api::answer(const HttpRequest& http, HttpWake wake) {
                     .log = options_.log};
   const AnswerSource::Stream stream{request->stream, request->include_usage, request->running_usage};
   std::vector<AnswerSource::Choice> choices = choices_of(*request, tokenizer_);
-  Delivery delivery{stream.on, request->details.of_answer() || stream.running_usage, std::move(wake)};
+  Delivery delivery{stream.on, request->details.of_answer() || stream.running_usage, wake};
   const std::uint32_t of_prompt = request->n;
   auto answer = loop_.submit(requests_of(std::move(*request)), std::move(delivery), std::move(places));
   if (!answer) return refused(shale::refusal(answer.error()), asked);
   return std::make_unique<AnswerSource>(std::move(head), stream, std::move(choices), of_prompt, std::move(*answer),
-                                        answer_tokens_, std::move(notes));
+                                        answer_tokens_, std::move(notes), std::move(wake));
 }
 
 HttpResponse Api::refused(const ApiError& error, const Asked& asked) const {

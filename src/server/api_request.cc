@@ -13,7 +13,8 @@
 namespace shale {
 namespace {
 
-// Tokens that one request may bring, over all of its choices. Each choice holds its own while it runs or waits.
+// Tokens that one request may bring, over all of its choices, with the likeliest that are told in their place: each
+// choice holds its own while it runs or waits.
 constexpr std::size_t kTokensTogetherMax = std::size_t{1} << 20;
 
 // `context`: tokens before it that are stored; empty: none.
@@ -81,20 +82,22 @@ std::optional<ApiError> Api::check_texts(const AnswerRequest& request, std::span
   return excess ? std::optional(too_long(request, prompt, *excess)) : std::nullopt;
 }
 
-// `together`: tokens of all choices of the prompts before, to which it adds this one's.
+// `together`: what all choices of the prompts before bring, to which it adds this one's.
 std::optional<ApiError> Api::check_length(const AnswerRequest& request, std::size_t prompt,
                                           std::size_t& together) const {
   const std::uint32_t tokens = request.prompts[prompt].length();
   if (tokens >= model_.context_max + request.request.prompt_only) {
     return too_long(request, prompt, fmt::format("{} tokens", tokens));
   }
-  together += std::size_t{tokens} * request.n;
-  const std::size_t most = std::max(kTokensTogetherMax, std::size_t{model_.context_max});
+  const std::size_t likeliest = request.request.prompt_logprobs.value_or(0);
+  const std::size_t tell = request.endpoint == Endpoint::kChat ? 1 : request.n;  // choices, of the prompt
+  together += tokens * (request.n + tell * likeliest);
+  const std::size_t most = std::max(kTokensTogetherMax, model_.context_max * (1 + likeliest));
   if (together <= most) return std::nullopt;
   return ApiError{
-      .message = fmt::format("the prompts of all choices have more than {} tokens together, which is what one "
+      .message = fmt::format("the prompts of all choices{} have more than {} tokens together, which is what one "
                              "request may bring: send it in parts",
-                             most),
+                             likeliest > 0 ? ", with the likeliest that are told of them," : "", most),
       .param = "prompt"};
 }
 

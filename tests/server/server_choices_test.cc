@@ -205,6 +205,17 @@ TEST_F(ServerChoicesTest, ComputesAPromptOnceForAllOfItsChoices) {
       << "each choice is a request of the engine";
 }
 
+// Its log probabilities are told beside the choices.
+TEST_F(ServerChoicesTest, AChatsPromptIsToldOnceAndComputedOnce) {
+  start();
+  const double before = computed();
+  const Json answer = posted(kChats, chat(std::string(300, 's'), {{"n", 3}, {"prompt_logprobs", 1}}));
+  const int tokens = answer["usage"]["prompt_tokens"];
+  EXPECT_EQ(std::ssize(answer["prompt_logprobs"]), tokens);
+  EXPECT_EQ(answer["choices"].size(), 3u);
+  EXPECT_EQ(computed() - before, tokens + 2) << "the others' last token";
+}
+
 TEST_F(ServerChoicesTest, LogsALineForAllChoices) {
   std::mutex mutex;
   std::vector<Json> lines;
@@ -257,6 +268,14 @@ TEST_F(ServerChoicesTest, BoundsWhatOneRequestBrings) {
   EXPECT_EQ(tokens->status, 400);
   EXPECT_THAT(tokens->body, HasSubstr("tokens together"));
   EXPECT_EQ(metric("vllm:request_prompt_tokens_count{model_name=\"tiny\"}"), 0);
+  const auto renders = [&](const char* path, Json asked, const Json& more) {
+    asked.update(more);
+    return post(path + std::string("/render"), asked)->status;
+  };
+  body = completion(std::vector<std::string>(50, "a"), {{"context", std::string(1100, 's')}});
+  EXPECT_EQ(renders(kCompletions, body, Json::object()), 200);
+  EXPECT_EQ(renders(kCompletions, body, {{"prompt_logprobs", 20}}), 400) << "each with the likeliest in its place";
+  EXPECT_EQ(renders(kChats, chat(std::string(1100, 's')), {{"n", 50}, {"prompt_logprobs", 20}}), 200) << "told once";
 }
 
 // More than may ever run and wait at once are sent in vain; others may come again, whole.
