@@ -80,7 +80,7 @@ TEST_F(ServerChoicesTest, ChoicesAreDrawnByTheirOwnSeeds) {
     one["seed"] = 11 + i;
     EXPECT_EQ(texts(choices(kCompletions, completion("Shale", one))).front(), said[static_cast<std::size_t>(i)]);
   }
-  const auto unseeded = texts(choices(kCompletions, completion({"Shale", "Shale"}, {{"temperature", 5}, {"n", 2}})));
+  const auto unseeded = texts(choices(kCompletions, completion({"Shale", "Shale"}, {{"temperature", 100}, {"n", 2}})));
   EXPECT_EQ(std::set(unseeded.begin(), unseeded.end()).size(), 4u) << "also to prompts that are alike";
   const auto greedy = texts(choices(kChats, chat("What is shale?", {{"n", 3}})));
   EXPECT_EQ(greedy, std::vector(3, greedy.front()));
