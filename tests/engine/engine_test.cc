@@ -317,8 +317,10 @@ TEST_F(EngineTest, StopTokensEndTheAnswer) {
   EXPECT_EQ(included.text, tokenizer_.text(included.tokens, false));
 
   Request beyond = generate(3, 40, 12);
-  beyond.stop_tokens = {260};
-  EXPECT_EQ(engine_->run(std::move(beyond)).error->code, ErrorCode::kInvalidArgument);
+  beyond.stop_tokens = {static_cast<Token>(model_->info().vocabulary)};
+  const Response refused = engine_->run(std::move(beyond));
+  ASSERT_TRUE(refused.error);
+  EXPECT_EQ(refused.error->code, ErrorCode::kInvalidArgument);
 }
 
 // Whether a document was encoded before the last of those who came with it had its first token.
