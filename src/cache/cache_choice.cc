@@ -129,10 +129,14 @@ void Cache::State::look_up_behind_lossy(std::span<const BlockKey> keys, const Re
 void Cache::State::choose_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy, const Backlog& backlog,
                                 const StoreLookup& found, Choice& choice) {
   LossyPrefixes::Found pooled_lossy = find_lossy(keys, policy);
-  for (const StoreLookup::PrefixSpan& span : found.spans) {  // a load goes on behind it where a span begins
-    const bool cuts = span.first_block < pooled_lossy.blocks && pooled_lossy.blocks < end_of(span);
-    const bool may_cut = cuts && !backlog.pool_only && span.first_block >= pooled_lossy.prefix->blocks_min();
-    if (may_cut) pooled_lossy.blocks = span.first_block;
+  // A load goes on behind it where a span begins.
+  for (auto span = found.spans.begin(); span != found.spans.end(); ++span) {
+    const bool cuts = span->first_block < pooled_lossy.blocks && pooled_lossy.blocks < end_of(*span);
+    if (!cuts || backlog.pool_only || span->first_block < pooled_lossy.prefix->blocks_min()) continue;
+    const std::uint32_t covered = pooled_lossy.blocks * block_tokens();
+    if (options.load_always || spans_that_pay({span, found.spans.end()}, covered, backlog) > 0) {
+      pooled_lossy.blocks = span->first_block;
+    }
   }
   const std::uint32_t length = pooled_lossy.blocks * block_tokens(), in_pool = choice.pool_tokens;
   if (length <= in_pool) return;

@@ -193,7 +193,8 @@ struct Cache::State {
   // cache_store.cc
   void note_stored(const Hash128& name, const NewRun& run, std::uint32_t tokens);
   bool may_store_behind_lossy(const NewRun& run, std::uint32_t tokens) const;
-  void inherit(const Hash128& name, double quality, std::span<const BlockKey> names, std::string_view tenant);
+  void inherit(const Hash128& name, double quality, std::span<const BlockKey> names, std::uint32_t before,
+               std::string_view tenant);
   bool release_saved();
   bool give_up_storing();
   std::optional<Bounding> bounding(const Hash128& name, std::uint32_t first, std::uint32_t tokens,

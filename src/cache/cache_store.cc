@@ -44,14 +44,16 @@ bool Cache::State::may_store_behind_lossy(const NewRun& run, std::uint32_t token
   return missing_needs(scorer_needs, tokens, run.statistics, options.model).empty();
 }
 
-// What is there of the run already, or on its way, is not stored again, and stays what it was computed behind.
-void Cache::State::inherit(const Hash128& name, double quality, std::span<const BlockKey> names,
+// What is there of the run already, or on its way, is not stored again, and stays what it was computed behind; but
+// where nobody knows that any more, after a crash say, it makes room for what is computed now. `names`: up to the run's
+// last block, of which the first `before` lie before what was computed.
+void Cache::State::inherit(const Hash128& name, double quality, std::span<const BlockKey> names, std::uint32_t before,
                            std::string_view tenant) {
   const auto its = [&](const auto& each) { return each.run == name; };
   const bool there = std::ranges::any_of(saving, its) || std::ranges::any_of(store->inspect(names, tenant), its);
   const auto known = metadata_store->inherited(name);
-  if (there && !known) return;
-  metadata_store->inherit(name, there ? std::min(*known, quality) : quality);
+  if (there && !known) store->remove(names.subspan(before), tenant);
+  metadata_store->inherit(name, there ? std::min(known.value_or(1), quality) : quality);
 }
 
 Hash128 Cache::store(NewRun run, const Sequence& sequence) {
@@ -72,7 +74,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   if (behind_lossy && !s.may_store_behind_lossy(run, tokens)) return name;
 
   s.note_stored(name, run, tokens);
-  if (s.metadata_store && run.inherited) s.inherit(name, *run.inherited, names, hints.tenant);
+  if (s.metadata_store && run.inherited) s.inherit(name, *run.inherited, names, hints.first_block, hints.tenant);
   Sequence held = held_of(s.pool, sequence, first, tokens, behind_lossy);
   const std::uint32_t first_held = held.length() - tokens;
   std::optional<State::Bounding> bounding = s.bounding(name, first_held, tokens, run.statistics);

@@ -150,7 +150,8 @@ void QualityWatch::note_response(const Request& request, const Response& respons
                      .ended = response.stop == StopReason::kEndOfTurn,
                      .expected = *expected};
   auto& answers = context.answers;
-  if (std::ranges::find(answers, answer) != answers.end()) return;  // another choice's, say: it tells no more
+  // Another choice's, say: it tells no more.
+  if (std::ranges::any_of(answers, [&](const LossyAnswer& other) { return other.same_as(answer); })) return;
   answers.push_back(std::move(answer));
   if (answers.size() > options_.check.questions_max) answers.erase(answers.begin());
   ++context.new_answers;
