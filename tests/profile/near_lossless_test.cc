@@ -24,9 +24,10 @@ std::vector<double> errors_of(testing::EngineBench& bench, std::span<const Token
   std::vector<std::unique_ptr<Quantizer>> made;
   for (const char* name : quantizers) made.push_back(make_quantizer(name).value());
   const Sequence& sequence = context.sequence;
-  auto measured = CodingErrors::start(sequence.pool().shape(), 0, sequence.length(), context.run.statistics,
-                                      attention_scale, std::move(made))
-                      .value();
+  const PageShape& shape = sequence.pool().shape();
+  const std::uint32_t whole_blocks = sequence.length() - sequence.length() % shape.block_size;
+  auto measured =
+      CodingErrors::start(shape, 0, whole_blocks, context.run.statistics, attention_scale, std::move(made)).value();
   while (measured.step(sequence)) {
   }
   for (std::size_t i = 0; i < quantizers.size(); ++i) errors.push_back(measured.error(i));
