@@ -45,7 +45,7 @@ bool Cache::State::may_store_behind_lossy(const NewRun& run, std::uint32_t token
 }
 
 // What is there of the run already, or on its way, is not stored again, and stays what it was computed behind; but
-// where nobody knows that any more, after a crash say, it makes room for what is computed now. `names`: up to the run's
+// where nobody knows that any more, after a crash say, it is removed for what is computed now. `names`: up to the run's
 // last block, of which the first `before` lie before what was computed.
 void Cache::State::inherit(const Hash128& name, double quality, std::span<const BlockKey> names, std::uint32_t before,
                            std::string_view tenant) {

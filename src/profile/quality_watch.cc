@@ -150,7 +150,6 @@ void QualityWatch::note_response(const Request& request, const Response& respons
                      .ended = response.stop == StopReason::kEndOfTurn,
                      .expected = *expected};
   auto& answers = context.answers;
-  // Another choice's, say: it tells no more.
   if (std::ranges::any_of(answers, [&](const LossyAnswer& other) { return other.same_as(answer); })) return;
   answers.push_back(std::move(answer));
   if (answers.size() > options_.check.questions_max) answers.erase(answers.begin());

@@ -130,7 +130,7 @@ TEST_F(BehindLossyTest, WhatItInheritedIsKnownAfterARestart) {
   EXPECT_EQ(found(third), 240u);
 }
 
-TEST_F(BehindLossyTest, WhatIsOfUnknownWorthIsNotServedAndMakesRoom) {
+TEST_F(BehindLossyTest, WhatIsOfUnknownWorthIsNotServedAndIsReplaced) {
   const Tokens first = document(), second = followed_by(first, 96, 2), third = followed_by(second, 32, 3);
   serve(second);
   ASSERT_TRUE(cache_->metadata_store()->forget(cache_->run_of(second)));
