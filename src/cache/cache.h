@@ -146,8 +146,8 @@ struct NewRun {
   // own.
   std::uint32_t reproducible = kAllTokens;
   // Tokens from this position on were computed behind lossy KV. What is stored begins there at the earliest, under
-  // names of its own, for requests that accept as much; answers over that KV are expected to be worth `inherited`, and
-  // where nobody knows what, nothing is stored.
+  // names of its own, for requests that accept as much; answers over that KV are expected to be worth `inherited`.
+  // Where nobody knows what, nothing is stored, unless the planner has one form for all.
   std::uint32_t lossy_from = kAllTokens;
   std::optional<double> inherited = {};
   // What scorers may read beside pages, of the run's whole blocks: from the beginning of the block that `first` is in

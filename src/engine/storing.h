@@ -22,7 +22,7 @@ class Storing {
   Storing(const Model& model, const Tokenizer& tokenizer, Cache& cache);
 
   // Watches the span at the end of the run's sequence while it is computed, where it is to be stored: null where it
-  // is not, or its pages are lossy, which is not stored.
+  // is not, and behind lossy pages, where nothing is watched.
   Capture* capture_for(RequestState& run) const;
   // The span's exact pages are in place, all of them: what was seen while computing it is kept, and a method that the
   // request names is applied. On an error the run cannot go on.
