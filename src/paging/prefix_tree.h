@@ -27,7 +27,7 @@ class PrefixTree {
   PrefixTree(PagePool& pool, std::unique_ptr<EvictionPolicy> policy);
   ~PrefixTree();
 
-  // The longest resident prefix of `tokens`, token by token (it may end inside a node). Begins a request, which arrived
+  // The longest cached prefix of `tokens`, token by token (it may end inside a node). Begins a request, which arrived
   // at `time_s`: the policy's clock advances and the path counts as visited; an `insert` before the next `adopt` is the
   // same request. The sequence gets shared references; it must be empty. Returns the tokens matched, at most
   // `tokens.size()`.
