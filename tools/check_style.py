@@ -2,6 +2,7 @@
 """Holds the sources to the house rules; prints what breaks them and exits 1.
 
 - layering: a room of src/ includes only itself and rooms of rows above its own in ARCHITECTURE.md's table
+- composition: `runtime` alone opens a cache, and so puts pool, tiers and engine together
 - words: none of those that CONTRIBUTING.md's table of words retires
 - the drawing of rooms in ARCHITECTURE.md is what tools/draw_rooms.py draws
 - formatting: clang-format-19, where it is installed
@@ -63,6 +64,15 @@ def check_layering():
             other = include and include.group(1)
             if other in rows and other != room and rows[other] >= rows[room]:
                 yield f"{path.relative_to(ROOT)}:{number}: {room} must not include {other}"
+
+
+def check_composition():
+    for path in sorted((ROOT / "src").rglob("*.cc")):
+        if path.relative_to(ROOT / "src").parts[0] in ("cache", "runtime"):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(r"\bCache::open\(", line):
+                yield f"{path.relative_to(ROOT)}:{number}: opens a cache of its own: src/runtime/engine_stack.h does"
 
 
 def check_text():
@@ -193,8 +203,8 @@ def check_format():
 
 
 def main():
-    checks = (check_layering, check_text, check_words, check_drawing, check_lengths, check_functions, check_rooms,
-              check_anonymous_names, check_format)
+    checks = (check_layering, check_composition, check_text, check_words, check_drawing, check_lengths, check_functions,
+              check_rooms, check_anonymous_names, check_format)
     found = [problem for check in checks for problem in check()]
     for problem in found:
         print(problem)

@@ -12,6 +12,7 @@
 #include "core/user_folder.h"
 #include "extents/store_tiers.h"
 #include "loadtest/serve/serve_load.h"
+#include "runtime/engine_stack.h"
 #include "runtime/model_registry.h"
 #include "runtime/serving.h"
 
@@ -48,40 +49,15 @@ constexpr std::uint64_t kPoolBytes = std::uint64_t{1} << 30;
 constexpr std::uint64_t kTierBytes = std::uint64_t{2} << 30;
 
 // An engine with one tier below its pool, over a model that others use, too.
-class Stack {
- public:
-  static Result<std::unique_ptr<Stack>> open(Model& model, const Tokenizer& tokenizer, const TierSpec& spec) {
-    std::unique_ptr<Stack> stack(new Stack);
-    SHALE_ASSIGN(stack->pool_, PagePool::create(model.page_shape(), kPoolBytes));
-    SHALE_ASSIGN(auto tiers, open_store_tiers(std::vector{spec}, stack->clock_));
-    // Nothing is compressed, and so nothing may be.
-    CacheOptions options;
-    options.planner = "lru";
-    options.load_always = true;
-    options.quick_answers = model.has_quick();
-    options.model = model.info().traits();
-    SHALE_ASSIGN(stack->cache_, Cache::open(std::move(options), {model.fingerprint(), spec.name}, *stack->pool_,
-                                            std::move(tiers), nullptr, stack->clock_));
-    stack->engine_ = std::make_unique<Engine>(EngineOptions(), model, tokenizer, *stack->cache_, stack->clock_);
-    return stack;
-  }
-
-  Engine& engine() { return *engine_; }
-  const Clock& clock() const { return clock_; }
-
-  void empty_pool() {
-    cache_->drain(engine_->model().executor());
-    static_cast<void>(cache_->evict_until_free(pool_->blocks_total()));
-  }
-
- private:
-  Stack() = default;
-
-  RealClock clock_;
-  std::unique_ptr<PagePool> pool_;
-  std::unique_ptr<Cache> cache_;
-  std::unique_ptr<Engine> engine_;
-};
+Result<std::unique_ptr<EngineStack>> open_stack(Model& model, const Tokenizer& tokenizer, const TierSpec& tier,
+                                                const Clock& clock) {
+  SHALE_ASSIGN(auto tiers, open_store_tiers(std::vector{tier}, clock));
+  // Nothing is compressed, and so nothing may be.
+  EngineStackOptions options{.pool_bytes = kPoolBytes};
+  options.cache.planner = "lru";
+  options.cache.load_always = true;
+  return EngineStack::open(model, tokenizer, std::move(options), std::move(tiers), nullptr, clock);
+}
 
 struct Prompt {
   std::vector<Token> context, question;
@@ -105,7 +81,7 @@ class ExactBench {
     SHALE_ASSIGN(bench->model_of_one_thread_, open_model(alone));
     const auto open = [&](Model& model, const char* scheme, const char* name) -> Status {
       const TierSpec spec{.scheme = scheme, .name = name, .capacity_bytes = kTierBytes, .place = scratch / name};
-      SHALE_ASSIGN(bench->stacks_.emplace_back(), Stack::open(model, *bench->tokenizer_, spec));
+      SHALE_ASSIGN(bench->stacks_.emplace_back(), open_stack(model, *bench->tokenizer_, spec, bench->clock_));
       return {};
     };
     SHALE_TRY(open(*bench->model_, "memory", kWays[kMemory]));
@@ -124,7 +100,7 @@ class ExactBench {
     Engine& engine = stacks_[0]->engine();
     SHALE_ASSIGN(const Response cold, run(engine, cold_request(prompt)));
     for (const Way way : {kMemory, kDisk, kRemote}) {
-      Stack& stack = *stacks_[way - kMemory];
+      EngineStack& stack = *stacks_[way - kMemory];
       SHALE_TRY(compare(kStored, stack.engine(), request(prompt), cold));
       if (way == kMemory) SHALE_TRY(compare(kPool, stack.engine(), request(prompt), cold));
       stack.empty_pool();
@@ -134,7 +110,7 @@ class ExactBench {
     SHALE_TRY(beside(prompts, which, cold));
     EngineOptions cut = engine.options();
     cut.chunk_tokens = 16 + static_cast<std::uint32_t>(random_() % 300);
-    Engine other(cut, *model_, *tokenizer_, engine.cache(), stacks_[0]->clock());
+    Engine other(cut, *model_, *tokenizer_, engine.cache(), clock_);
     SHALE_TRY(compare(kCut, other, cold_request(prompt), cold));
     for (const bool exact : {true, false}) SHALE_TRY(turn(prompt, exact));
     // What was measured as fastest on one thread may be other weights, and other weights give other answers.
@@ -222,9 +198,10 @@ class ExactBench {
   }
 
   const BenchExactOptions& options_;
+  RealClock clock_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Model> model_, model_of_one_thread_;
-  std::vector<std::unique_ptr<Stack>> stacks_;  // of each tier; and of one thread
+  std::vector<std::unique_ptr<EngineStack>> stacks_;  // of each tier; and of one thread
   std::array<Tally, kWays.size()> tallies_ = {};
   std::mt19937 random_{1};
 };

@@ -11,6 +11,8 @@
 #include "bench/peers/llama_server.h"
 #include "core/interrupt.h"
 #include "core/quantile.h"
+#include "extents/store_tiers.h"
+#include "runtime/engine_stack.h"
 
 namespace shale {
 namespace {
@@ -20,44 +22,27 @@ namespace {
 void let_threads_rest() { std::this_thread::sleep_for(std::chrono::seconds(1)); }
 
 // An engine whose cache has one tier.
-class Bed {
- public:
-  static Result<std::unique_ptr<Bed>> create(Model& model, const Tokenizer& tokenizer, std::uint32_t tokens,
-                                             StoreTier tier, const Clock& clock) {
-    auto bed = std::unique_ptr<Bed>(new Bed);
-    const PageShape shape = model.page_shape();
-    SHALE_ASSIGN(bed->pool_, PagePool::create(shape, shape.token_bytes() * (2 * tokens + 64 * shape.block_size)));
-    std::vector<StoreTier> tiers;
-    tiers.push_back(std::move(tier));
-    CacheOptions cache_options;
-    cache_options.load_always = true;
-    SHALE_ASSIGN(bed->cache_, Cache::open(std::move(cache_options), {model.fingerprint(), model.info().name},
-                                          *bed->pool_, std::move(tiers), nullptr, clock));
-    bed->engine_ = std::make_unique<Engine>(EngineOptions{}, model, tokenizer, *bed->cache_, clock);
-    return bed;
-  }
+Result<std::unique_ptr<EngineStack>> open_bed(Model& model, const Tokenizer& tokenizer, std::uint32_t tokens,
+                                              const TierSpec& tier, const Clock& clock) {
+  SHALE_ASSIGN(auto tiers, open_store_tiers(std::vector{tier}, clock));
+  const PageShape shape = model.page_shape();
+  EngineStackOptions options{.pool_bytes = shape.token_bytes() * (2 * tokens + 64 * shape.block_size)};
+  options.cache.load_always = true;
+  return EngineStack::open(model, tokenizer, std::move(options), std::move(tiers), nullptr, clock);
+}
 
-  Cache& cache() { return *cache_; }
-  void forget_pool() { static_cast<void>(cache_->evict_until_free(pool_->blocks_total())); }
-
-  Result<Response> ask(const std::vector<Token>& context, const std::vector<Token>& question, bool use_cache) {
-    Request request;
-    request.spans = {{context, true, "bench"}, {question, false, {}}};
-    request.max_tokens = 1;
-    request.policy.exact = true;
-    request.use_cache = use_cache;
-    Response response = engine_->run(std::move(request));
-    if (response.error) return std::unexpected(std::move(*response.error));
-    cache_->drain(engine_->model().executor());
-    return response;
-  }
-
- private:
-  Bed() = default;
-  std::unique_ptr<PagePool> pool_;
-  std::unique_ptr<Cache> cache_;
-  std::unique_ptr<Engine> engine_;
-};
+Result<Response> answer_once(EngineStack& bed, const std::vector<Token>& context, const std::vector<Token>& question,
+                             bool use_cache) {
+  Request request;
+  request.spans = {{context, true, "bench"}, {question, false, {}}};
+  request.max_tokens = 1;
+  request.policy.exact = true;
+  request.use_cache = use_cache;
+  Response response = bed.engine().run(std::move(request));
+  if (response.error) return std::unexpected(std::move(*response.error));
+  bed.cache().drain(bed.engine().model().executor());
+  return response;
+}
 
 class FirstTokens {
  public:
@@ -68,11 +53,10 @@ class FirstTokens {
 
   Status set_up(const std::filesystem::path& model_file) {
     const std::uint32_t tokens = options_.context_tokens + 2 * options_.question_tokens;
-    SHALE_ASSIGN(memory_,
-                 Bed::create(model_, tokenizer_, tokens, StoreTier{make_memory_tier(kUnlimited, clock_)}, clock_));
-    SHALE_ASSIGN(auto disk_tier, make_disk_tier({.folder = options_.scratch / "kv", .several_writers = true}, clock_));
-    SHALE_ASSIGN(disk_, Bed::create(model_, tokenizer_, tokens,
-                                    StoreTier{std::move(disk_tier), options_.scratch / "kv"}, clock_));
+    const TierSpec memory{.scheme = "memory", .name = "memory", .place = {}};
+    SHALE_ASSIGN(memory_, open_bed(model_, tokenizer_, tokens, memory, clock_));
+    const TierSpec disk{.scheme = "file", .name = "disk", .place = options_.scratch / "kv"};
+    SHALE_ASSIGN(disk_, open_bed(model_, tokenizer_, tokens, disk, clock_));
     if (options_.peer.empty()) return {};
     for (const bool flash : {false, true}) {
       const auto slots = options_.scratch / (flash ? "slots-flash" : "slots");
@@ -88,7 +72,7 @@ class FirstTokens {
   // Everything computed once, and kept where it is to be found later.
   Status warm_up() {
     SHALE_TRY(measure("computed", *memory_, false));
-    SHALE_TRY(disk_->ask(context_, question(), false));
+    SHALE_TRY(answer_once(*disk_, context_, question(), false));
     for (const LlamaServer& server : servers_) {
       let_threads_rest();
       SHALE_ASSIGN(seconds_[name("computed", server)].emplace_back(), server.first_token(prompt()));
@@ -99,9 +83,9 @@ class FirstTokens {
 
   Status round() {
     SHALE_TRY(measure("pool", *memory_, true));
-    memory_->forget_pool();
+    memory_->empty_pool();
     SHALE_TRY(measure("memory", *memory_, true));
-    disk_->forget_pool();
+    disk_->empty_pool();
     SHALE_TRY(measure("disk", *disk_, true));
     for (const LlamaServer& server : servers_) {
       let_threads_rest();
@@ -162,9 +146,9 @@ class FirstTokens {
   }
 
   // `from`: where the whole context has to come from when the cache may be used.
-  Status measure(const std::string& from, Bed& bed, bool use_cache) {
+  Status measure(const std::string& from, EngineStack& bed, bool use_cache) {
     let_threads_rest();
-    SHALE_ASSIGN(const Response response, bed.ask(context_, question(), use_cache));
+    SHALE_ASSIGN(const Response response, answer_once(bed, context_, question(), use_cache));
     const std::uint64_t cached = response.cached.from(from);
     if (use_cache && cached != options_.context_tokens) {
       return fail(ErrorCode::kInternal, "{} of {} tokens came from {}", cached, options_.context_tokens, from);
@@ -180,7 +164,7 @@ class FirstTokens {
   RealClock clock_;
   std::mt19937 random_{7};
   std::vector<Token> context_;
-  std::unique_ptr<Bed> memory_, disk_;
+  std::unique_ptr<EngineStack> memory_, disk_;
   std::vector<LlamaServer> servers_;
   std::map<std::string, std::vector<double>> seconds_;
 };

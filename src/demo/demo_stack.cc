@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "core/interrupt.h"
+#include "extents/store_tiers.h"
+#include "runtime/serving.h"
 
 namespace shale {
 namespace {
@@ -18,10 +20,26 @@ std::uint64_t share_of(std::uint64_t bytes, double share) {
   return round_up(static_cast<std::uint64_t>(static_cast<double>(bytes) * share), std::size_t{1} << 20);
 }
 
-// What reading costs on a tier of this kind, by one without bounds that is made for it.
-Result<TierSpeed> own_speed(std::unique_ptr<Tier> probe) {
-  SHALE_TRY(probe->measure());
-  return probe->speed();
+// What reading costs on a tier of this kind, by one without bounds and throttle that is made for it.
+Result<TierSpeed> own_speed(TierSpec probe, const Clock& clock) {
+  probe.capacity_bytes = kUnlimited;
+  if (!probe.place.empty()) probe.place += "-probe";
+  probe.throttle.reset();
+  SHALE_ASSIGN(const auto tier, make_tier(probe, clock));
+  SHALE_TRY(tier->measure());
+  return tier->speed();
+}
+
+// `bytes`: of all documents, uncompressed.
+std::vector<TierSpec> tiers_of(const DemoHardware& hardware, std::uint64_t bytes, const std::filesystem::path& folder) {
+  std::vector<TierSpec> tiers = {{.scheme = "memory", .name = "memory", .place = {}},
+                                 {.scheme = "file", .name = "disk", .place = folder / "disk"},
+                                 {.scheme = "dir", .name = "remote", .place = folder / "remote"}};
+  tiers[0].capacity_bytes = share_of(bytes, hardware.memory_share);
+  tiers[1].capacity_bytes = share_of(bytes, hardware.disk_share);
+  if (!hardware.disk.name.empty()) tiers[1].throttle = hardware.disk;
+  if (!hardware.remote.name.empty()) tiers[2].throttle = hardware.remote;
+  return tiers;
 }
 
 }  // namespace
@@ -49,49 +67,26 @@ Result<std::unique_ptr<DemoStack>> DemoStack::open(Model& model, const Tokenizer
   std::unique_ptr<DemoStack> stack(new DemoStack(std::move(folder)));
   const auto& path = stack->folder_.path();
   const PageShape shape = model.page_shape();
-  SHALE_ASSIGN(stack->pool_,
-               PagePool::create(shape, kPoolContexts * shape.block_bytes() * shape.pages_for(tokens_max)));
-
-  const std::uint64_t bytes = tokens * shape.token_bytes();
-  const Clock& clock = stack->clock_;
-  std::vector<StoreTier> tiers;
-  const auto take = [&](StoreTier opened, const Throttle& throttle, std::unique_ptr<Tier> probe) -> Status {
-    SHALE_ASSIGN(const TierSpeed own, own_speed(std::move(probe)));
-    stack->tiers_.push_back({opened.tier->name(), throttle.name, opened.tier->capacity_bytes(), own});
-    if (!throttle.name.empty()) opened.tier = make_throttled_tier(std::move(opened.tier), throttle, clock);
-    tiers.push_back(std::move(opened));
-    return {};
-  };
-  const std::uint64_t memory_bytes = share_of(bytes, hardware.memory_share);
-  SHALE_TRY(take({make_memory_tier(memory_bytes, clock)}, {}, make_memory_tier(kUnlimited, clock)));
-  const std::uint64_t disk_bytes = share_of(bytes, hardware.disk_share);
-  SHALE_ASSIGN(auto disk,
-               make_disk_tier({.folder = path / "disk", .capacity_bytes = disk_bytes, .several_writers = true}, clock));
-  SHALE_ASSIGN(auto disk_probe, make_disk_tier({.folder = path / "probe"}, clock));
-  SHALE_TRY(take({std::move(disk), path / "disk"}, hardware.disk, std::move(disk_probe)));
-  SHALE_ASSIGN(auto remote, make_directory_tier(path / "remote", kUnlimited, clock));
-  SHALE_ASSIGN(auto remote_probe, make_directory_tier(path / "remote-probe", kUnlimited, clock));
-  SHALE_TRY(take({.tier = std::move(remote), .shared = true}, hardware.remote, std::move(remote_probe)));
-
-  const Fingerprint fingerprint{model.fingerprint(), model.info().name};
-  SHALE_ASSIGN(auto metadata_store, MetadataStore::open(path / "catalogue.sqlite", fingerprint.hash));
-  options.model = model.info().traits();
-  options.quick_answers = model.has_quick();
-  SHALE_ASSIGN(stack->cache_, Cache::open(std::move(options), fingerprint, *stack->pool_, std::move(tiers),
-                                          std::move(metadata_store), clock));
-  stack->engine_ = std::make_unique<Engine>(EngineOptions{}, model, tokenizer, *stack->cache_, clock);
+  const std::vector<TierSpec> specs = tiers_of(hardware, tokens * shape.token_bytes(), path);
+  for (const TierSpec& spec : specs) {
+    SHALE_ASSIGN(const TierSpeed own, own_speed(spec, stack->clock_));
+    stack->tiers_.push_back({spec.name, spec.throttle ? spec.throttle->name : "", spec.capacity_bytes, own});
+  }
+  SHALE_ASSIGN(auto tiers, open_store_tiers(specs, stack->clock_));
+  SHALE_ASSIGN(auto metadata_store, MetadataStore::open(path / kMetadataStoreName, model.fingerprint()));
+  const std::uint64_t pool_bytes = kPoolContexts * shape.block_bytes() * shape.pages_for(tokens_max);
+  SHALE_ASSIGN(stack->stack_, EngineStack::open(model, tokenizer, {pool_bytes, std::move(options)}, std::move(tiers),
+                                                std::move(metadata_store), stack->clock_));
   return stack;
 }
 
 Status DemoStack::settle() {
   do {
-    while (engine_->run_once()) SHALE_TRY(check_interrupt());
-    cache_->drain(engine_->model().executor());
+    while (engine().run_once()) SHALE_TRY(check_interrupt());
+    cache().drain(engine().model().executor());
     SHALE_TRY(check_interrupt());
-  } while (engine_->run_once());
+  } while (engine().run_once());
   return {};
 }
-
-void DemoStack::empty_pool() { cache_->evict_until_free(pool_->blocks_total()); }
 
 }  // namespace shale

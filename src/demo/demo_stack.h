@@ -1,6 +1,6 @@
 // The demo's own cache: a fresh folder, tiers smaller than what it holds, slower hardware emulated.
 //
-//   DemoStack ── owns ──> TemporaryFolder, PagePool, Cache (tiers, metadata store), Engine
+//   DemoStack ── owns ──> TemporaryFolder, EngineStack
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
+#include "runtime/engine_stack.h"
 #include "tiers/tiers.h"
 
 namespace shale {
@@ -47,15 +47,14 @@ class DemoStack {
                                                  const DemoHardware& hardware, std::uint64_t tokens,
                                                  std::uint32_t tokens_max);
 
-  Engine& engine() { return *engine_; }
-  Cache& cache() { return *cache_; }
+  Engine& engine() { return stack_->engine(); }
+  Cache& cache() { return stack_->cache(); }
   const Clock& clock() const { return clock_; }
   const std::vector<DemoTier>& tiers() const { return tiers_; }
 
   // Finishes background work, planning included; kCancelled when interrupted.
   Status settle();
-  // Forgets the pages in the pool, as other requests would have: what comes next comes from the tiers.
-  void empty_pool();
+  void empty_pool() { stack_->empty_pool(); }  // as other requests would have
 
  private:
   explicit DemoStack(TemporaryFolder folder) : folder_(std::move(folder)) {}
@@ -63,9 +62,7 @@ class DemoStack {
   TemporaryFolder folder_;
   RealClock clock_;
   std::vector<DemoTier> tiers_;
-  std::unique_ptr<PagePool> pool_;
-  std::unique_ptr<Cache> cache_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<EngineStack> stack_;
 };
 
 }  // namespace shale

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "runtime/engine_stack.h"
 #include "sim/simulate.h"
 #include "tiers/tiers.h"
 
@@ -44,56 +45,46 @@ void thin(std::vector<std::pair<double, double>>& line) {
 }
 
 // An engine over a pool of its own and a memory tier to spill to.
-struct PagingBench {
-  RealClock clock;
-  std::unique_ptr<PagePool> pool;
-  std::unique_ptr<Cache> cache;
-  std::unique_ptr<Engine> engine;
+Result<std::unique_ptr<EngineStack>> open_stack(Model& model, const Tokenizer& tokenizer, std::uint32_t blocks,
+                                                const EngineOptions& engine, const Clock& clock) {
+  EngineStackOptions options{.pool_bytes = blocks * model.page_shape().block_bytes(), .engine = engine};
+  options.cache.methods = {};
+  std::vector<StoreTier> tiers;
+  tiers.push_back({make_memory_tier(kUnlimited, clock)});
+  return EngineStack::open(model, tokenizer, std::move(options), std::move(tiers), nullptr, clock);
+}
 
-  Status open(Model& model, const Tokenizer& tokenizer, std::uint32_t blocks, const EngineOptions& options_of_engine) {
-    const PageShape shape = model.page_shape();
-    SHALE_ASSIGN(pool, PagePool::create(shape, blocks * shape.block_bytes()));
-    std::vector<StoreTier> tiers;
-    tiers.push_back({make_memory_tier(kUnlimited, clock)});
-    CacheOptions options;
-    options.model = model.info().traits();
-    options.methods = {};
-    SHALE_ASSIGN(cache, Cache::open(std::move(options), {model.fingerprint(), model.info().name}, *pool,
-                                    std::move(tiers), nullptr, clock));
-    engine = std::make_unique<Engine>(options_of_engine, model, tokenizer, *cache, clock);
-    return {};
+// With prefixes of others, numbered from `seed`. Nobody asks for them, so nothing is computed.
+Status fill_pool(EngineStack& stack, const PagingLoad& load, std::uint32_t vocabulary, std::uint32_t seed) {
+  PagePool& pool = stack.pool();
+  const std::uint32_t blocks = pool.shape().pages_for(load.prompt_tokens);
+  for (; pool.blocks_free() >= blocks; ++seed) {
+    Sequence other(pool);
+    SHALE_TRY(other.append(load.prompt_tokens));
+    stack.cache().insert_prefix(prompt_of(load, vocabulary, seed), other);
   }
+  return {};
+}
 
-  // With prefixes of others, numbered from `seed`. Nobody asks for them, so nothing is computed.
-  Status fill(const PagingLoad& load, std::uint32_t vocabulary, std::uint32_t seed) {
-    const std::uint32_t blocks = pool->shape().pages_for(load.prompt_tokens);
-    for (; pool->blocks_free() >= blocks; ++seed) {
-      Sequence other(*pool);
-      SHALE_TRY(other.append(load.prompt_tokens));
-      cache->insert_prefix(prompt_of(load, vocabulary, seed), other);
-    }
-    return {};
-  }
-
-  std::uint64_t pages_held() const {
-    const std::uint64_t blocks = pool->blocks_total() - cache->blocks_evictable();
-    return blocks * pool->shape().pages_per_block() - pool->pages_free();
-  }
-};
+std::uint64_t pages_held(EngineStack& stack) {
+  const PagePool& pool = stack.pool();
+  const std::uint64_t blocks = pool.blocks_total() - stack.cache().blocks_evictable();
+  return blocks * pool.shape().pages_per_block() - pool.pages_free();
+}
 
 }  // namespace
 
 Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, const PagingLoad& load) {
   const PageShape shape = model.page_shape();
-  PagingBench bench;
-  SHALE_TRY(bench.open(model, tokenizer, blocks_of(shape, load),
-                       {.sequences_max = load.sequences, .chunk_slowdown = load.chunk_slowdown}));
-  const Clock& clock = bench.clock;
-  Engine& engine = *bench.engine;
+  const RealClock clock;
+  SHALE_ASSIGN(const auto stack,
+               open_stack(model, tokenizer, blocks_of(shape, load),
+                          {.sequences_max = load.sequences, .chunk_slowdown = load.chunk_slowdown}, clock));
+  Engine& engine = stack->engine();
 
   PagingResult result;
-  result.pages_total = std::uint64_t{bench.pool->blocks_total()} * shape.pages_per_block();
-  if (load.prefix_cache) SHALE_TRY(bench.fill(load, model.info().vocabulary, load.sequences));
+  result.pages_total = std::uint64_t{stack->pool().blocks_total()} * shape.pages_per_block();
+  if (load.prefix_cache) SHALE_TRY(fill_pool(*stack, load, model.info().vocabulary, load.sequences));
   for (std::uint32_t i = 0; i < load.sequences; ++i) {
     SHALE_TRY(engine.submit(random_request(load, model.info().vocabulary, i)));
   }
@@ -115,7 +106,7 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
     const Occupancy occupancy = engine.occupancy();
     result.fragmentation += occupancy.fragmentation();
     result.budget_occupancy += occupancy.budget;
-    const std::uint64_t used = bench.pages_held();
+    const std::uint64_t used = pages_held(*stack);
     result.pages_peak = std::max(result.pages_peak, used);
     result.time_line.emplace_back(now_s, static_cast<double>(used) / static_cast<double>(result.pages_total));
     for (const Response& response : engine.finished()) {
@@ -134,7 +125,7 @@ Result<PagingResult> measure_paging(Model& model, const Tokenizer& tokenizer, co
   const Percentiles itl = percentiles_of(gaps);
   result.itl_p50_seconds = itl.p50;
   result.itl_p99_seconds = itl.p99;
-  result.pages_end = bench.pages_held();
+  result.pages_end = pages_held(*stack);
   result.fragmentation /= static_cast<double>(steps);
   result.budget_occupancy /= static_cast<double>(steps);
   result.preempted = engine.stats().preempted;
@@ -148,10 +139,11 @@ Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, 
   constexpr std::uint32_t kAlone = 200;  // steps
   const std::uint32_t output = model.info().context_max - load.prompt_tokens - 1;
   const PageShape shape = model.page_shape();
-  PagingBench bench;
-  SHALE_TRY(bench.open(model, tokenizer, (load.sequences + 1) * (shape.pages_for(model.info().context_max) + 2),
-                       {.sequences_max = load.sequences + 1, .chunk_slowdown = load.chunk_slowdown}));
-  Engine& engine = *bench.engine;
+  const RealClock clock;
+  SHALE_ASSIGN(const auto stack,
+               open_stack(model, tokenizer, (load.sequences + 1) * (shape.pages_for(model.info().context_max) + 2),
+                          {.sequences_max = load.sequences + 1, .chunk_slowdown = load.chunk_slowdown}, clock));
+  Engine& engine = stack->engine();
   const auto submit = [&](std::uint32_t prompt_tokens, std::uint32_t output_tokens, std::uint32_t seed) {
     const PagingLoad one{.prompt_tokens = prompt_tokens, .output_tokens = output_tokens, .budget = std::nullopt};
     return engine.submit(random_request(one, model.info().vocabulary, seed));
@@ -163,9 +155,9 @@ Result<JoiningResult> measure_joining(Model& model, const Tokenizer& tokenizer, 
   JoiningResult result;
   std::vector<double> alone, joined;
   const auto timed_step = [&](std::vector<double>& gaps) {
-    const double start_s = bench.clock.now_s();
+    const double start_s = clock.now_s();
     engine.run_once();
-    gaps.push_back(bench.clock.now_s() - start_s);
+    gaps.push_back(clock.now_s() - start_s);
   };
   for (std::uint32_t step = 0; step < kAlone; ++step) timed_step(alone);
   SHALE_ASSIGN(const RequestId joining, submit(load.joining_tokens, 1, load.sequences));

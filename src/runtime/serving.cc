@@ -125,14 +125,13 @@ namespace {
 // What was measured before; a metadata store of this process alone where none can be kept.
 Result<std::unique_ptr<MetadataStore>> open_metadata_store(const std::vector<TierSpec>& specs,
                                                            const std::vector<StoreTier>& tiers,
-                                                           const Fingerprint& fingerprint,
+                                                           const ModelRecord& model,
                                                            const MetadataStore::WallClock& wall_clock) {
   const auto file = metadata_store_file(specs);
-  if (!file) return MetadataStore::open_in_memory(fingerprint.hash, wall_clock);
+  if (!file) return MetadataStore::open_in_memory(model.fingerprint, wall_clock);
   const auto of_file = std::ranges::find(tiers, file->parent_path(), &StoreTier::folder);
   const Tier* const tier = of_file == tiers.end() ? nullptr : of_file->tier.get();
   const auto reachable = [tier] { return !tier || (tier->reachable() && !tier->trouble()); };
-  const ModelRecord model{fingerprint.hash, fingerprint.model};
   SHALE_ASSIGN(auto metadata_store, MetadataStore::open_late(*file, model, reachable, wall_clock));
   if (metadata_store->warning()) print_note("shale: " + metadata_store->warning()->message);
   return metadata_store;
@@ -205,26 +204,27 @@ Result<std::shared_ptr<AnswerMetric>> open_metric(const std::string& name, const
   return make_answer_metric(name, std::move(encoder));
 }
 
-// `specs`: none where nothing is to be stored; `tiers` are theirs.
-Result<std::unique_ptr<Cache>> open_cache(const std::optional<std::vector<TierSpec>>& specs,
-                                          std::vector<StoreTier> tiers, const std::string& faults, CacheOptions options,
-                                          const Fingerprint& fingerprint, PagePool& pool, const Clock& clock) {
+}  // namespace
+
+Status Serving::open_stack(EngineStackOptions options, const std::string& model_name, const std::string& faults,
+                           const std::optional<std::vector<TierSpec>>& specs, std::vector<StoreTier> tiers) {
   std::shared_ptr<const FaultFile> file;
-  options.wall_clock = wall_clock_s;
+  options.cache.wall_clock = wall_clock_s;
   if (!faults.empty()) {
     SHALE_ASSIGN(file, FaultFile::open(faults));
-    options.wall_clock = [file] { return wall_clock_s() + file->now().clock_s; };
-    for (StoreTier& tier : tiers) tier.tier = make_faulty_tier(std::move(tier.tier), file, clock);
+    options.cache.wall_clock = [file] { return wall_clock_s() + file->now().clock_s; };
+    for (StoreTier& tier : tiers) tier.tier = make_faulty_tier(std::move(tier.tier), file, clock_);
   }
   std::unique_ptr<MetadataStore> metadata_store;
   if (specs) {
-    SHALE_ASSIGN(metadata_store, open_metadata_store(*specs, tiers, fingerprint, options.wall_clock));
+    const ModelRecord model{model_->fingerprint(), model_name};
+    SHALE_ASSIGN(metadata_store, open_metadata_store(*specs, tiers, model, options.cache.wall_clock));
   }
-  if (tiers.empty()) tiers.push_back({make_memory_tier(0, clock)});  // the cache wants one; this has no room
-  return Cache::open(std::move(options), fingerprint, pool, std::move(tiers), std::move(metadata_store), clock);
+  if (tiers.empty()) tiers.push_back({make_memory_tier(0, clock_)});  // the cache wants one; this has no room
+  SHALE_ASSIGN(stack_, EngineStack::open(*model_, *tokenizer_, std::move(options), std::move(tiers),
+                                         std::move(metadata_store), clock_));
+  return {};
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, const OutputOptions& output) {
   SHALE_ASSIGN(const std::vector<TierSpec> specs, tier_specs(options.tiers));
@@ -252,13 +252,11 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
         "shale: there is no memory for the second copy of the weights that servers of the shared tier have; this one "
         "shares nothing with them: give all of them --weights file");
   }
-  const std::uint64_t pool_bytes = options.pool_bytes.value_or(memory_share(4, std::uint64_t{2} << 30));
-  SHALE_ASSIGN(serving->pool_, PagePool::create(serving->model_->page_shape(), pool_bytes));
-  const Fingerprint fingerprint{serving->model_->fingerprint(), path.stem().string()};
-  CacheOptions cache_options = options.cache;
+  EngineStackOptions stack{.pool_bytes = options.pool_bytes.value_or(memory_share(4, std::uint64_t{2} << 30)),
+                           .cache = options.cache,
+                           .engine = options.engine};
+  CacheOptions& cache_options = stack.cache;
   SHALE_ASSIGN(cache_options.metric, open_metric(options.quality_metric, serving->model_->executor()));
-  cache_options.quick_answers = serving->model_->has_quick();
-  cache_options.model = serving->model_->info().traits();
   // What a burst of saves cannot stage waits in the pool, where running requests want its room.
   cache_options.staging_bytes = std::max(cache_options.staging_bytes, memory_share(16, std::uint64_t{4} << 30));
   if (!options.calibration.empty()) {
@@ -271,19 +269,16 @@ Result<std::unique_ptr<Serving>> Serving::open(const ServingOptions& options, co
   }
   if (options.kv_event_block) {
     KvEventsOptions events{.block_tokens = *options.kv_event_block};
-    if (events.block_tokens == 0) events.block_tokens = serving->pool_->shape().block_size;
+    if (events.block_tokens == 0) events.block_tokens = serving->model_->page_shape().block_size;
     if (stored) std::ranges::transform(*stored, std::back_inserter(events.tiers), medium_of);
     cache_options.events = std::make_shared<KvEvents>(std::move(events));
   }
-  SHALE_ASSIGN(serving->cache_, open_cache(stored, std::move(tiers), options.faults, std::move(cache_options),
-                                           fingerprint, *serving->pool_, serving->clock_));
-  note_prior_texts(*serving->tokenizer_, *serving->cache_);
-  for (const std::string& line :
-       TierNews().look(tier_states(*serving->cache_, serving->cache_->store().stats()), serving->clock_.now_s())) {
+  SHALE_TRY(serving->open_stack(std::move(stack), path.stem().string(), options.faults, stored, std::move(tiers)));
+  Cache& cache = serving->cache();
+  note_prior_texts(*serving->tokenizer_, cache);
+  for (const std::string& line : TierNews().look(tier_states(cache, cache.store().stats()), serving->clock_.now_s())) {
     print_note("shale: " + line);
   }
-  serving->engine_ = std::make_unique<Engine>(options.engine, *serving->model_, *serving->tokenizer_, *serving->cache_,
-                                              serving->clock_);
   return serving;
 }
 
@@ -291,9 +286,9 @@ Serving::~Serving() = default;
 
 // What is merely looked at was stored.
 std::optional<Unstored> Serving::unstored() const {
-  const StoreStats stats = cache_->store().stats();
+  const StoreStats stats = stack_->cache().store().stats();
   Unstored left{stats.saves_left, stats.bytes_left};
-  for (const std::uint32_t tokens : engine_->spans_to_repeat()) {
+  for (const std::uint32_t tokens : stack_->engine().spans_to_repeat()) {
     ++left.saves;
     left.bytes += tokens * model_->page_shape().token_bytes();
   }
@@ -302,11 +297,11 @@ std::optional<Unstored> Serving::unstored() const {
 
 std::optional<Unstored> Serving::finish_storing(const OutputOptions& output, double seconds) {
   Progress progress(output, "storing");
-  cache_->record_learned();  // which nothing that is left to store should cost
+  cache().record_learned();  // which nothing that is left to store should cost
   const double until_s = clock_.now_s() + seconds;
-  for (std::size_t pieces = 0; engine_->stores_any(); ++pieces) {
+  for (std::size_t pieces = 0; engine().stores_any(); ++pieces) {
     if (interrupted() || clock_.now_s() >= until_s) return unstored();
-    if (!engine_->run_once()) clock_.sleep_until_s(clock_.now_s() + kStoringNapS);
+    if (!engine().run_once()) clock_.sleep_until_s(clock_.now_s() + kStoringNapS);
     progress(pieces, 0);
   }
   return std::nullopt;
@@ -314,11 +309,11 @@ std::optional<Unstored> Serving::finish_storing(const OutputOptions& output, dou
 
 Status Serving::finish_background(const OutputOptions& output) {
   Progress progress(output, "storing");
-  for (std::size_t pieces = 0; engine_->run_once(); ++pieces) {
+  for (std::size_t pieces = 0; engine().run_once(); ++pieces) {
     SHALE_TRY(check_interrupt());
     progress(pieces, 0);
   }
-  cache_->drain(model_->executor());
+  cache().drain(model_->executor());
   return check_interrupt();
 }
 

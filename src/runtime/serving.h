@@ -1,9 +1,7 @@
 // Everything a command needs to answer requests, built from options.
 //
 //   Serving ── owns ──> Model, Tokenizer   weights and words of one GGUF file
-//                   ──> PagePool           attention's memory
-//                   ──> Cache              its tiers, fast to slow
-//                   ──> Engine             requests to tokens
+//                   ──> EngineStack        pool, cache and engine over them
 #pragma once
 
 #include <cstdint>
@@ -16,6 +14,7 @@
 #include "engine/engine.h"
 #include "quantizers/cachegen_tables.h"
 #include "report/output.h"
+#include "runtime/engine_stack.h"
 #include "scoring/calibration.h"
 #include "tiers/tiers.h"
 
@@ -81,9 +80,9 @@ class Serving {
 
   Model& model() { return *model_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  PagePool& pool() { return *pool_; }
-  Cache& cache() { return *cache_; }
-  Engine& engine() { return *engine_; }
+  PagePool& pool() { return stack_->pool(); }
+  Cache& cache() { return stack_->cache(); }
+  Engine& engine() { return stack_->engine(); }
   const Clock& clock() const { return clock_; }
 
   // Finishes what was queued: encoding, writing, placing. Stops early when interrupted, which leaves the folder whole.
@@ -93,17 +92,18 @@ class Serving {
   std::optional<Unstored> finish_storing(const OutputOptions& output, double seconds);
 
  private:
-  std::optional<Unstored> unstored() const;
   Serving() = default;
+  // `specs`: none where nothing is to be stored; `tiers` are theirs.
+  Status open_stack(EngineStackOptions options, const std::string& model_name, const std::string& faults,
+                    const std::optional<std::vector<TierSpec>>& specs, std::vector<StoreTier> tiers);
+  std::optional<Unstored> unstored() const;
 
   RealClock clock_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<Calibration> calibration_;
   std::optional<CachegenTables> tables_;
-  std::unique_ptr<PagePool> pool_;
-  std::unique_ptr<Cache> cache_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<EngineStack> stack_;
 };
 
 }  // namespace shale

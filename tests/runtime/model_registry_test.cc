@@ -8,10 +8,10 @@
 namespace shale {
 namespace {
 
-class ModelRegistryTest : public testing::Test {
+class ModelRegistryTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "shale-models-XXXXXX";
+    std::string pattern = ::testing::TempDir() + "shale-models-XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
     setenv("SHALE_MODEL_DIR", folder_.c_str(), 1);
