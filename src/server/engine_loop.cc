@@ -51,13 +51,6 @@ std::uint32_t EngineLoop::requests_max() const {
   return std::min(limits.sequences_max + options_.queue_max, limits.waiting_max);
 }
 
-Result<Answer> EngineLoop::submit(Request request, bool streamed, std::function<void()> on_news,
-                                  std::shared_ptr<const void> place, bool tokens) {
-  std::vector<Request> alone;
-  alone.push_back(std::move(request));
-  return submit(std::move(alone), {streamed, tokens, std::move(on_news)}, {std::move(place)});
-}
-
 Result<Answer> EngineLoop::submit(std::vector<Request> requests, Delivery delivery,
                                   std::vector<std::shared_ptr<const void>> places) {
   const auto count = static_cast<std::uint32_t>(requests.size());

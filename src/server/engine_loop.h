@@ -84,9 +84,6 @@ class EngineLoop {
   // as the engine has the request, which may be longer than its answer is.
   Result<Answer> submit(std::vector<Request> requests, Delivery delivery,
                         std::vector<std::shared_ptr<const void>> places = {});
-  // A request alone.
-  Result<Answer> submit(Request request, bool streamed, std::function<void()> on_news = {},
-                        std::shared_ptr<const void> place = nullptr, bool tokens = false);
   // How many may run and wait together.
   std::uint32_t requests_max() const;
   // In how many seconds a place in the queue should be free: by what requests took so far, 1 to 60.

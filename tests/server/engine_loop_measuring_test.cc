@@ -48,13 +48,13 @@ TEST_F(EngineTest, WhoComesBetweenTwoPiecesOfMeasuringHasTheirPages) {
   clock.look = [&] {
     if (!waits || cache_->metadata_store()->qualities(measured)->empty()) return;
     waits = false;
-    came.set_value(loop->submit(ask(2, 480, 2), false).value());
+    came.set_value(loop->submit({ask(2, 480, 2)}, {}).value());
   };
   EngineLoopOptions options;
   options.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2};
   loop = std::make_unique<EngineLoop>(options, *engine_, clock);
   for (std::uint32_t question = 1; question <= 2; ++question) {
-    Answer asked = loop->submit(ask(1, 200, question), false).value();
+    Answer asked = loop->submit({ask(1, 200, question)}, {}).value();
     for (bool over = false; !over;) {
       const auto part = asked.next(1000ms);
       over = part && part->response;
@@ -73,7 +73,7 @@ TEST_F(EngineTest, WhatALoopHasLearnedIsNotedThoughAnotherProcessWrites) {
   EngineLoopOptions options;
   options.watch = QualityWatchOptions{.prior = false, .profile_new = false};
   EngineLoop loop(options, *engine_, clock_);
-  Answer answer = loop.submit(ask(1, 200, 1), false).value();
+  Answer answer = loop.submit({ask(1, 200, 1)}, {}).value();
   std::optional<Channel::Part> part;
   while (!part || !part->response) part = answer.next(1000ms);
   loop.stop(0ms);

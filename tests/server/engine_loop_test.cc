@@ -48,7 +48,7 @@ class EngineLoopTest : public EngineTest {
 
   // Requests that are refused when they are taken: between two of them lies a turn of the loop.
   void take_turns(int turns) {
-    for (int turn = 0; turn <= turns; ++turn) EXPECT_TRUE(hear(loop_->submit(Request{}, false).value()).refused);
+    for (int turn = 0; turn <= turns; ++turn) EXPECT_TRUE(hear(loop_->submit({Request{}}, {}).value()).refused);
   }
 
   // Every page can be had again once the loop has ended.
@@ -72,8 +72,8 @@ class BusyEngineLoopTest : public EngineLoopTest {
   // As many as the loop takes: one more is refused.
   std::vector<Answer> fill(std::uint32_t requests) {
     std::vector<Answer> answers;
-    for (std::uint32_t i = 0; i < requests; ++i) answers.push_back(loop_->submit(endless(i), false).value());
-    const auto refused = loop_->submit(ask(9, 40, 1), false);
+    for (std::uint32_t i = 0; i < requests; ++i) answers.push_back(loop_->submit({endless(i)}, {}).value());
+    const auto refused = loop_->submit({ask(9, 40, 1)}, {});
     EXPECT_TRUE(!refused && refused.error().code == ErrorCode::kBusy);
     EXPECT_EQ(loop_->metrics().requests.overloaded, 1u);
     return answers;
@@ -84,7 +84,7 @@ TEST_F(EngineLoopTest, AnswersAsTheEngineDoesAlone) {
   const Response alone = engine_->run(ask(1, 60, 1));
   start();
   for (const bool streamed : {true, false}) {
-    const Heard heard = hear(loop_->submit(ask(1, 60, 1), streamed).value());
+    const Heard heard = hear(loop_->submit({ask(1, 60, 1)}, {.streamed = streamed}).value());
     EXPECT_EQ(heard.response->tokens, alone.tokens);
     EXPECT_EQ(heard.response->text, alone.text);
     EXPECT_EQ(heard.streamed, streamed ? alone.text : "");
@@ -103,7 +103,7 @@ TEST_F(EngineLoopTest, GivesEachThreadItsOwnAnswer) {
   for (std::uint32_t i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
       for (std::uint32_t j = 0; j < kEach; ++j) {
-        right[i] += hear(loop_->submit(ask(i, 40, i), true).value()).streamed == wanted[i];
+        right[i] += hear(loop_->submit({ask(i, 40, i)}, {.streamed = true}).value()).streamed == wanted[i];
         loop_->metrics();
       }
     });
@@ -116,10 +116,10 @@ TEST_F(EngineLoopTest, GivesEachThreadItsOwnAnswer) {
 TEST_F(BusyEngineLoopTest, ADroppedAnswerIsCancelledAndItsPagesComeBack) {
   start();
   {
-    Answer answer = loop_->submit(endless(1), true).value();
+    Answer answer = loop_->submit({endless(1)}, {.streamed = true}).value();
     ASSERT_TRUE(answer.next(10s));  // it is taken
     ASSERT_TRUE(answer.next(10s));
-    Answer unread = loop_->submit(endless(2), false).value();
+    Answer unread = loop_->submit({endless(2)}, {}).value();
   }
   const auto cancelled = [&] { return loop_->metrics().requests.finished[static_cast<int>(StopReason::kCancelled)]; };
   for (int i = 0; i < 2000 && cancelled() < 2; ++i) std::this_thread::sleep_for(5ms);
@@ -135,7 +135,7 @@ TEST_F(BusyEngineLoopTest, APlaceIsHeldUntilTheEngineIsDone) {
     cancelled.set_value(loop_->metrics().requests.finished[static_cast<int>(StopReason::kCancelled)]);
   });
   {
-    Answer answer = loop_->submit(endless(1), true, {}, std::move(place)).value();
+    Answer answer = loop_->submit({endless(1)}, {.streamed = true}, {std::move(place)}).value();
     ASSERT_TRUE(answer.next(10s));  // it is taken
     ASSERT_TRUE(answer.next(10s));
   }
@@ -147,9 +147,9 @@ TEST_F(BusyEngineLoopTest, WhoLeavesWhileItWaitsHasWaitedAndWasNotComputed) {
   engine_ = std::make_unique<Engine>(engine_->options(), *model_, tokenizer_, *cache_, clock);
   loop_ = std::make_unique<EngineLoop>(EngineLoopOptions{}, *engine_, clock);
   std::vector<Answer> running;
-  for (std::uint32_t i = 0; i < 4; ++i) running.push_back(loop_->submit(endless(i), false).value());
+  for (std::uint32_t i = 0; i < 4; ++i) running.push_back(loop_->submit({endless(i)}, {}).value());
   {
-    Answer waiting = loop_->submit(endless(9), false).value();
+    Answer waiting = loop_->submit({endless(9)}, {}).value();
     ASSERT_TRUE(waiting.next(10s));  // the engine has it
     clock.advance(100);
   }
@@ -170,15 +170,13 @@ TEST_F(EngineLoopTest, SpansThatAreToBeRepeatedAreLeftToSave) {
   VirtualClock& clock = virtual_clock_;
   loop_ = std::make_unique<EngineLoop>(EngineLoopOptions{}, *engine_, clock);
   bool told = false;
-  Answer beside = loop_
-                      ->submit(generate(1, 24, 300), true,
-                               [&] {                // on the engine's thread
-                                 clock.advance(1);  // metrics are told of after every turn
-                                 if (engine_->spans_to_repeat().empty()) return;
-                                 told = told || loop_->metrics().store.saves_left > 0;
-                               })
-                      .value();
-  hear(loop_->submit(ask(7, 512, 1), false).value());
+  const auto look = [&] {  // on the engine's thread
+    clock.advance(1);      // metrics are told of after every turn
+    if (engine_->spans_to_repeat().empty()) return;
+    told = told || loop_->metrics().store.saves_left > 0;
+  };
+  Answer beside = loop_->submit({generate(1, 24, 300)}, {.streamed = true, .on_news = look}).value();
+  hear(loop_->submit({ask(7, 512, 1)}, {}).value());
   hear(std::move(beside));
   EXPECT_TRUE(told);
   loop_.reset();
@@ -190,17 +188,15 @@ TEST_F(EngineLoopTest, CountsTheWaitForTheStepThatRuns) {
   loop_ = std::make_unique<EngineLoop>(EngineLoopOptions{}, *engine_, clock);
   std::promise<void> kept, let_go;
   std::once_flag once;
-  Answer first = loop_
-                     ->submit(ask(1, 40, 1), false,
-                              [&] {
-                                std::call_once(once, [&] {
-                                  kept.set_value();
-                                  let_go.get_future().wait();
-                                });
-                              })
-                     .value();
+  const auto keep = [&] {
+    std::call_once(once, [&] {
+      kept.set_value();
+      let_go.get_future().wait();
+    });
+  };
+  Answer first = loop_->submit({ask(1, 40, 1)}, {.on_news = keep}).value();
   kept.get_future().wait();
-  Answer second = loop_->submit(ask(2, 40, 1), false).value();
+  Answer second = loop_->submit({ask(2, 40, 1)}, {}).value();
   constexpr double kStepS = 1e6;  // beside which the engine's own seconds are nothing
   clock.advance(kStepS);
   let_go.set_value();
@@ -214,7 +210,7 @@ TEST_F(EngineLoopTest, CountsTheWaitForTheStepThatRuns) {
 
 TEST_F(BusyEngineLoopTest, AReaderThatIsTooSlowIsCancelled) {
   start({.text_bytes_max = 2});
-  Answer answer = loop_->submit(endless(1), true).value();
+  Answer answer = loop_->submit({endless(1)}, {.streamed = true}).value();
   for (int i = 0; i < 2000 && loop_->metrics().requests.total_seconds.count() == 0; ++i) {
     std::this_thread::sleep_for(5ms);
   }
@@ -224,19 +220,19 @@ TEST_F(BusyEngineLoopTest, AReaderThatIsTooSlowIsCancelled) {
 TEST_F(EngineLoopTest, RefusesWhatTheEngineRefusesAndGoesOn) {
   start({.queue_max = 0});
   for (int i = 0; i < 10; ++i) {
-    const Heard heard = hear(loop_->submit(Request{}, true).value());
+    const Heard heard = hear(loop_->submit({Request{}}, {.streamed = true}).value());
     ASSERT_TRUE(heard.refused);
     EXPECT_EQ(heard.refused->code, ErrorCode::kInvalidArgument);
   }
-  EXPECT_EQ(hear(loop_->submit(ask(1, 40, 1), true).value()).response->error, std::nullopt);
+  EXPECT_EQ(hear(loop_->submit({ask(1, 40, 1)}, {.streamed = true}).value()).response->error, std::nullopt);
 }
 
 TEST_F(EngineLoopTest, WhatIsRefusedIsNoQuestionToMeasureBy) {
   start({.watch = QualityWatchOptions{.prior = false, .profile_new = false}});
   Request request = ask(1, 200, 1);
   request.spans.back().tokens.back() = 1'000'000;
-  EXPECT_TRUE(hear(loop_->submit(std::move(request), false).value()).refused);
-  EXPECT_TRUE(hear(loop_->submit(ask(1, 200, 2), false).value()).response);
+  EXPECT_TRUE(hear(loop_->submit({std::move(request)}, {}).value()).refused);
+  EXPECT_TRUE(hear(loop_->submit({ask(1, 200, 2)}, {}).value()).response);
   loop_->stop(1000ms);
   EXPECT_EQ(loop_->metrics().watch.questions, 1u);
 }
@@ -246,8 +242,8 @@ TEST_F(BusyEngineLoopTest, TakesAsManyAsAreDecodedTogetherAndMayWait) {
   auto answers = fill(5);
   EXPECT_GE(loop_->retry_after_s(), 1u);
   answers.clear();
-  for (int i = 0; i < 2000 && !loop_->submit(ask(9, 40, 1), false); ++i) std::this_thread::sleep_for(5ms);
-  EXPECT_TRUE(loop_->submit(ask(9, 40, 1), false));
+  for (int i = 0; i < 2000 && !loop_->submit({ask(9, 40, 1)}, {}); ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(loop_->submit({ask(9, 40, 1)}, {}));
 }
 
 TEST_F(BusyEngineLoopTest, TakesNoMoreThanTheEngineLetsWait) {
@@ -265,10 +261,10 @@ TEST_F(BusyEngineLoopTest, KeepsProfilesWhenIdleAndAnswersFirst) {
     for (int i = 0; i < 24000 && !reached(); ++i) std::this_thread::sleep_for(5ms);
     ASSERT_TRUE(reached());
   };
-  hear(loop_->submit(ask(1, 200, 1), true).value());
-  hear(loop_->submit(ask(1, 200, 2), true).value());
+  hear(loop_->submit({ask(1, 200, 1)}, {.streamed = true}).value());
+  hear(loop_->submit({ask(1, 200, 2)}, {.streamed = true}).value());
   idle_until([&] { return watched().profile_seconds > 0; });
-  EXPECT_EQ(hear(loop_->submit(ask(1, 200, 1), true).value()).response->tokens, alone.tokens);
+  EXPECT_EQ(hear(loop_->submit({ask(1, 200, 1)}, {.streamed = true}).value()).response->tokens, alone.tokens);
   idle_until([&] { return watched().profiled == 1; });
   EXPECT_EQ(watched().failed, 0u);
   EXPECT_EQ(watched().questions, 2u);
@@ -283,7 +279,7 @@ TEST_F(EngineLoopTest, MeasuresNoMoreThanItsShareWhileRequestsCome) {
   const QualityWatchOptions watch{.prior = false, .keep_questions = false};
   loop_ = std::make_unique<EngineLoop>(EngineLoopOptions{.watch = watch}, *engine_, clock);
   const auto profile_seconds = [&] { return loop_->metrics().watch.profile_seconds; };
-  hear(loop_->submit(ask(1, 200, 1), false).value());
+  hear(loop_->submit({ask(1, 200, 1)}, {}).value());
   clock.advance(1);
   ASSERT_TRUE(testing::eventually([&] {
     clock.advance(0.01);  // pays for the beginning
@@ -291,7 +287,7 @@ TEST_F(EngineLoopTest, MeasuresNoMoreThanItsShareWhileRequestsCome) {
   }));
   const double first_piece_s = profile_seconds();
   for (int i = 0; i < 5; ++i) {
-    hear(loop_->submit(ask(1, 200, 1), false).value());
+    hear(loop_->submit({ask(1, 200, 1)}, {}).value());
     take_turns(20);  // in which whatever is due would be done
   }
   EXPECT_EQ(profile_seconds(), first_piece_s);
@@ -305,8 +301,8 @@ TEST_F(BusyEngineLoopTest, KeepsProfilesWhileATierTakesNothing) {
   open();
   std::ofstream(path) << "disk hang\n";
   start({.watch = QualityWatchOptions{.prior = false, .profile_new = true, .questions_between = 2}, .quiet_s = 0});
-  hear(loop_->submit(ask(1, 200, 1), true).value());
-  hear(loop_->submit(ask(1, 200, 2), true).value());
+  hear(loop_->submit({ask(1, 200, 1)}, {.streamed = true}).value());
+  hear(loop_->submit({ask(1, 200, 2)}, {.streamed = true}).value());
   EXPECT_TRUE(testing::eventually([&] { return loop_->metrics().watch.profiled == 1; }, 12000));
   EXPECT_FALSE(cache_->store().idle()) << "it is still being written there";
   std::filesystem::remove(path);
@@ -315,14 +311,14 @@ TEST_F(BusyEngineLoopTest, KeepsProfilesWhileATierTakesNothing) {
 
 TEST_F(BusyEngineLoopTest, StopsGentlyOrAtOnce) {
   start();
-  Answer answer = loop_->submit(ask(1, 40, 1), true).value();
+  Answer answer = loop_->submit({ask(1, 40, 1)}, {.streamed = true}).value();
   loop_->stop(60s);
   const Heard heard = hear(std::move(answer));
   EXPECT_THAT(heard.response->stop, ::testing::AnyOf(StopReason::kLength, StopReason::kEndOfTurn));
-  EXPECT_EQ(loop_->submit(ask(1, 40, 1), true).error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(loop_->submit({ask(1, 40, 1)}, {.streamed = true}).error().code, ErrorCode::kCancelled);
 
   start();
-  Answer cut = loop_->submit(endless(2), true).value();
+  Answer cut = loop_->submit({endless(2)}, {.streamed = true}).value();
   loop_->stop(0ms);
   EXPECT_EQ(hear(std::move(cut)).response->stop, StopReason::kCancelled);
   expect_pages_back();

@@ -92,7 +92,7 @@ TEST_F(TogetherTest, OneThatIsRefusedIsForAll) {
     EXPECT_EQ(heard.refused->code, ErrorCode::kInvalidArgument);
     for (const auto& place : held) EXPECT_TRUE(place.expired());
   }
-  EXPECT_EQ(ended(loop_->submit(ask(1, 40, 1), true).value()).response->error, std::nullopt);
+  EXPECT_EQ(ended(loop_->submit({ask(1, 40, 1)}, {.streamed = true}).value()).response->error, std::nullopt);
   const RequestMetrics requests = loop_->metrics().requests;
   EXPECT_EQ(requests.refused, 30u) << "all of them, not those left alone";
   EXPECT_EQ(requests.finished[static_cast<int>(StopReason::kCancelled)], 0u) << "none had begun";
@@ -103,12 +103,12 @@ TEST_F(TogetherTest, OneThatIsRefusedIsForAll) {
 TEST_F(BusyTogetherTest, AllArePlacedOrNone) {
   start(1);
   std::vector<Answer> answers;
-  for (std::uint32_t i = 0; i < 4; ++i) answers.push_back(loop_->submit(endless(i), false).value());
+  for (std::uint32_t i = 0; i < 4; ++i) answers.push_back(loop_->submit({endless(i)}, {}).value());
   const auto two = [&] { return std::vector<Request>{ask(8, 40, 1), ask(9, 40, 1)}; };
   const auto refused = loop_->submit(two(), {});
   EXPECT_TRUE(!refused && refused.error().code == ErrorCode::kBusy);
   EXPECT_EQ(loop_->metrics().requests.overloaded, 2u);
-  EXPECT_TRUE(loop_->submit(ask(9, 40, 1), false)) << "the place that is left";
+  EXPECT_TRUE(loop_->submit({ask(9, 40, 1)}, {})) << "the place that is left";
 }
 
 TEST_F(BusyTogetherTest, ADroppedAnswerCancelsAll) {
