@@ -182,10 +182,7 @@ Result<RequestId> Engine::submit(Request request) {
   if (request.prompt_logprobs && !request.policy.named()) request.use_cache = false;  // what is found has no logits
   auto run = std::make_unique<RequestState>(s.next_id, std::move(request), s.cache.pool(), s.clock.now_s());
   run->response.cached = CachedTokens(s.cache.tiers());
-  if (Status prepared = s.prepare(*run); !prepared) {
-    ++s.stats.refused;
-    return std::unexpected(std::move(prepared).error());
-  }
+  SHALE_TRY(s.prepare(*run));
   if (const std::string& salt = run->request.policy.salt; run->request.use_cache) {
     static_cast<void>(s.cache.store().discover(s.cache.keys_of(run->prompt, salt), tenant_of(salt)));
   }

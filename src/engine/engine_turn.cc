@@ -275,20 +275,17 @@ bool Engine::State::load() {
     const double begun_s = clock.now_s();
     const double before_s = meets ? backlog(run, false).engine.compute_s : 0;
     const auto decoded = run.retrieval.poll(model.executor(), left_s, before_s);
-    const double seconds = clock.now_s() - begun_s;
-    left_s -= seconds;
+    left_s -= clock.now_s() - begun_s;
     if (!decoded) {
       retry(run);
-    } else if (*decoded) {
-      stats.load_seconds += seconds;
-    } else if (run.retrieval.late()) {
+    } else if (!*decoded && run.retrieval.late()) {
       unpark(run);
       const std::uint32_t before = run.computed_from;
       run.sequence.clear();
       cache.give_up(std::exchange(run.retrieval, Retrieval()));
       fetch(run, true);
       charge_less(run, before);
-    } else if (run.bytes_missing()) {
+    } else if (!*decoded && run.bytes_missing()) {
       continue;
     }
     worked = true;
