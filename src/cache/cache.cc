@@ -15,6 +15,8 @@ namespace shale {
 namespace {
 
 constexpr std::size_t kPrefillsMax = 32;
+constexpr double kTellEveryS = 5;
+constexpr int kTellWaitMs = 5;  // for another process's write
 
 }  // namespace
 
@@ -198,6 +200,7 @@ void Cache::record_learned() {
   s.forgot_old = true;
   s.prefills.clear();
   s.used = {};
+  s.untold.clear();
 }
 
 Status Cache::State::record_learned() {
@@ -208,6 +211,24 @@ Status Cache::State::record_learned() {
   for (const Tier* tier : tiers) SHALE_TRY(record_speed(*tier));
   for (const auto& [run, here] : used) SHALE_TRY(record_used(run, here));
   return {};
+}
+
+// Without that, what is computed behind lossy forms is of no use to other processes, nor after a crash. Not at once:
+// they read all that was learned again.
+void Cache::State::tell_inherited() {
+  if (untold.empty() || clock.now_s() < tell_at_s) return;
+  tell_at_s = clock.now_s() + kTellEveryS;
+  const int waited_ms = metadata_store->wait_at_most(kTellWaitMs);
+  const Status told = metadata_store->together([&]() -> Status {
+    for (const Hash128& run : untold) {
+      if (const Used* here = used.find(run)) SHALE_TRY(record_used(run, *here));
+    }
+    return {};
+  });
+  metadata_store->wait_at_most(waited_ms);
+  if (!told) return;  // tried again
+  for (const Hash128& run : untold) used.erase(run);
+  untold.clear();
 }
 
 // What was not measured here stays as others have measured it: a first guess is none.

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <list>
+#include <unordered_set>
 
 #include "cache/cache.h"
 #include "cache/lossy_prefixes.h"
@@ -85,6 +86,9 @@ struct Cache::State {
   LruMap<Hash128, Used> used = {};
   Status record_used(const Hash128& run, const Used& here);
   bool forgot_old = false;  // the metadata store has
+  // And of these, stored behind lossy forms, what others need soon: what they inherited.
+  std::unordered_set<Hash128> untold = {};
+  double tell_at_s = 0;
 
   // A tier that a request gave up waiting for is left alone until then.
   std::vector<double> left_alone_until_s = {};
@@ -128,6 +132,7 @@ struct Cache::State {
   Status open_store(std::vector<StoreTier> tiers);
   void recall_costs();
   Status record_learned();
+  void tell_inherited();
   Status record_speed(const Tier& tier);
   Used& use(const Hash128& run);
 

@@ -53,7 +53,9 @@ void Cache::State::inherit(const Hash128& name, double quality, std::span<const 
   const bool there = std::ranges::any_of(saving, its) || std::ranges::any_of(store->inspect(names, tenant), its);
   const auto known = metadata_store->inherited(name);
   if (there && !known) store->remove(names.subspan(before), tenant);
-  metadata_store->inherit(name, there ? std::min(known.value_or(1), quality) : quality);
+  const double inherited = there ? std::min(known.value_or(1), quality) : quality;
+  metadata_store->inherit(name, inherited);
+  if (known != inherited && untold.size() < kUsedMax) untold.insert(name);
 }
 
 Hash128 Cache::store(NewRun run, const Sequence& sequence) {
@@ -227,6 +229,7 @@ bool Cache::State::release_saved() {
 bool Cache::work(Executor& executor) {
   State& s = *state_;
   const Stopwatch background(s.clock, s.stats.background_seconds);
+  s.tell_inherited();
   if (s.metadata_store && s.clock.now_s() - s.refreshed_at_s >= kRefreshEveryS) {
     s.refreshed_at_s = s.clock.now_s();
     // What other processes measured meanwhile; without it decisions are merely older.

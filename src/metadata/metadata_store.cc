@@ -124,9 +124,9 @@ Result<std::unique_ptr<MetadataStore>> MetadataStore::begin(std::unique_ptr<Stat
   return metadata_store;
 }
 
-void MetadataStore::wait_at_most(int milliseconds) {
-  state_->wait_ms = milliseconds;
+int MetadataStore::wait_at_most(int milliseconds) {
   state_->database.wait_at_most(milliseconds);
+  return std::exchange(state_->wait_ms, milliseconds);
 }
 
 const std::optional<Error>& MetadataStore::warning() const { return state_->warning; }

@@ -102,8 +102,9 @@ class MetadataStore {
                                                                WallClock wall_clock = wall_clock_s);
   ~MetadataStore();
 
-  // For another process's write, from now on: for threads that have better things to do, and try again.
-  void wait_at_most(int milliseconds);
+  // For another process's write, from now on: for threads that have better things to do, and try again. Returns how
+  // long it was until now.
+  int wait_at_most(int milliseconds);
   const std::optional<Error>& warning() const;
 
   // The metric that qualities are recorded and asked for in from now on, kAgreement until then. Rows of each metric are

@@ -52,7 +52,9 @@ Status MetadataStore::State::load_table() {
   table.forget_measured();
   // The newest come first, and are to be forgotten last.
   for (const auto& [key, kind, tokens] : kinds | std::views::reverse) table.describe(key, kind, tokens);
-  for (const auto& [key, quality] : inherited) table.inherit(key, quality);
+  for (const auto& [key, quality] : inherited) {
+    table.inherit(key, std::min(quality, table.inherited(key).value_or(quality)));  // which may not be recorded yet
+  }
   for (const Row& row : rows) table.record(row.key, row.method, row.keep, row.quality, row.questions);
   return {};
 }

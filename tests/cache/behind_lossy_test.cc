@@ -130,6 +130,18 @@ TEST_F(BehindLossyTest, WhatItInheritedIsKnownAfterARestart) {
   EXPECT_EQ(found(third), 240u);
 }
 
+// As a server is that is killed: nobody is told anything in the end.
+TEST_F(BehindLossyTest, WhatItInheritedIsKnownAfterACrash) {
+  const Tokens first = document(), second = followed_by(first, 96, 2), third = followed_by(second, 32, 3);
+  serve(second);
+  const double inherited = cache_->metadata_store()->inherited(cache_->run_of(second)).value();
+  const std::unique_ptr<Cache> killed = std::move(cache_);
+  open_with("shale");  // and ends, after which all is forgotten that nobody uses
+  open_with("shale");
+  EXPECT_NEAR(cache_->metadata_store()->inherited(cache_->run_of(second)).value(), inherited, 1e-6);
+  EXPECT_EQ(found(third), 240u);
+}
+
 TEST_F(BehindLossyTest, WhatIsOfUnknownWorthIsNotServedAndIsReplaced) {
   const Tokens first = document(), second = followed_by(first, 96, 2), third = followed_by(second, 32, 3);
   serve(second);

@@ -15,9 +15,11 @@ TEST_F(MetadataStoreTest, WhatPrefixesInheritedSurvivesRestartOnceItIsRecorded) 
     ASSERT_TRUE(other->refresh().value_or(false));
     EXPECT_FALSE(other->inherited(kFirst));
     EXPECT_EQ(other->inherited(kSecond), 0.8);
+    metadata_store->inherit(kSecond, 0.6);
     ASSERT_TRUE(other->record_inherited(kThird, 0.7));
     ASSERT_TRUE(metadata_store->refresh().value_or(false));
     EXPECT_EQ(metadata_store->inherited(kFirst), 0.9) << "reading what others know loses nothing";
+    EXPECT_EQ(metadata_store->inherited(kSecond), 0.6) << "nor what is newer here";
     EXPECT_EQ(metadata_store->quality_for(kThird, Method::full(), 1)->expected, 1);
   }
   const auto metadata_store = open();
