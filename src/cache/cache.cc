@@ -97,7 +97,7 @@ std::optional<double> Cache::State::expected(const SourceUsed& source) const {
 
 std::optional<double> Cache::State::quality(const SourceUsed& source) const {
   const auto form = source.method.is_full() ? 1 : quality(source.run, source.method, source.keep);
-  if (!source.behind_lossy || !form || planner.method) return form;
+  if (!source.behind_lossy || source.computed_behind_lossy() || !form || planner.method) return form;
   const auto known = expected(source);
   return known && *known >= options.quality_floor ? known : std::nullopt;
 }

@@ -1,7 +1,7 @@
 // Where pool and store meet: an engine's prefixes, in blocks that attention reads now and in extents at rest.
 //
 //   Cache ── owns ──> PrefixTree     exact blocks that still lie in the pool
-//                 ──> LossyPrefixes  what was loaded lossily and still does
+//                 ──> LossyPrefixes  what was loaded lossily and still does, and what was computed behind it
 //                 ──> Store          everything at rest: index, tiers, placement, encoding
 //                 ──> MetadataStore      what was measured: quality of every configuration, costs of this machine
 //                 ──> CostModel      what computing and decoding take
@@ -242,6 +242,10 @@ class Cache {
   // requests.
   void insert_prefix(std::span<const std::int32_t> tokens, const Sequence& sequence,
                      std::uint32_t reproducible = kAllTokens, std::string_view salt = {});
+  // So do those of one that was computed behind lossy KV, to requests that accept as much: what was found of these
+  // tokens is in `sources`, and what was computed behind lossy KV begins at `lossy_from` (Retrieval).
+  void insert_behind_lossy(std::span<const std::int32_t> tokens, const Sequence& sequence,
+                           std::vector<SourceUsed> sources, std::uint32_t lossy_from, std::string_view salt = {});
   // More is known of what forms of a run are worth: its extents are placed anew, and what the pool has of it in a form
   // that is not good enough any more counts as not held.
   void place_again(const Hash128& run);
@@ -257,8 +261,7 @@ class Cache {
   std::uint32_t blocks_evictable() const;
   std::uint32_t blocks_waiting_to_be_stored() const;
   // Blocks that would be free or evictable were all storing given up, and these references, one for each time that a
-  // block is named. Visits every block. What lossy prefixes hold counts about, and not where it waits to be stored,
-  // too.
+  // block is named. Visits every block. What lossy prefixes hold counts about.
   std::uint32_t blocks_free_without_storing(std::vector<PoolBlockId> given_back = {}) const;
   // Blocks that are to be encoded, those that requests still use included: when these end, the next that needs blocks
   // has them, and what is not encoded by then is given up. What is merely looked at is not among them.

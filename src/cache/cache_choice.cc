@@ -141,8 +141,10 @@ void Cache::State::choose_lossy(std::span<const BlockKey> keys, const RequestPol
   const std::uint32_t length = pooled_lossy.blocks * block_tokens(), in_pool = choice.pool_tokens;
   if (length <= in_pool) return;
   LossyPrefix& prefix = *pooled_lossy.prefix;
-  for (SourceUsed& source : prefix.sources) {  // more may be known of them than when they were loaded
-    if (source.lossy()) source.quality = expected(source);
+  for (auto source = prefix.sources.begin(); source != prefix.sources.end(); ++source) {
+    if (!source->lossy()) continue;  // of the others more may be known than when they were loaded
+    source->quality =
+        source->computed_behind_lossy() ? expected_quality({prefix.sources.begin(), source}) : expected(*source);
   }
   const double computed_s =
       backlog.engine.compute_s + backlog.engine.slowdown * costs.prefill_s(length - in_pool, in_pool);

@@ -113,6 +113,35 @@ void Cache::insert_prefix(std::span<const std::int32_t> tokens, const Sequence& 
   s.note_in_pool(tokens, salt, std::move(keys), s.tree->prefix(tokens, salt).reproducible);
 }
 
+// What requests that demand nothing may take counts as held.
+void Cache::State::keep_lossy(LossyPrefix prefix, std::span<const std::int32_t> tokens, std::string_view salt,
+                              std::uint32_t reproducible) {
+  if (accepts(prefix.sources, {})) note_in_pool(tokens, salt, prefix.keys, reproducible, prefix.lossy_from);
+  lossy.keep(std::move(prefix));
+}
+
+void Cache::insert_behind_lossy(std::span<const std::int32_t> tokens, const Sequence& sequence,
+                                std::vector<SourceUsed> sources, std::uint32_t lossy_from, std::string_view salt) {
+  assert(sequence.lossy() && !sequence.ragged());
+  std::uint32_t found = 0;
+  for (const SourceUsed& source : sources) found += source.tokens;
+  const std::uint32_t end = whole_blocks(tokens.size());
+  if (end <= found) return;
+  if (sources.empty() || !sources.back().computed_behind_lossy()) {
+    SourceUsed computed{.where = std::string(kPoolSource), .quality = expected_quality(sources), .behind_lossy = true};
+    sources.push_back(std::move(computed));
+  }
+  sources.back().tokens += end - found;
+  State& s = *state_;
+  LossyPrefix prefix{.keys = s.keys_of(tokens, salt),
+                     .lossy_from = lossy_from,
+                     .pages = sequence.fork(),
+                     .sources = std::move(sources),
+                     .used_s = s.clock.now_s()};
+  prefix.pages.truncate(end);
+  s.keep_lossy(std::move(prefix), tokens.first(end), salt, kAllTokens);
+}
+
 std::uint32_t Cache::pool_prefix(std::span<const std::int32_t> tokens, std::string_view salt) const {
   return state_->tree->match(tokens, salt);
 }

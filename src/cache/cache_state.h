@@ -209,6 +209,8 @@ struct Cache::State {
   // cache_pool.cc
   void note_in_pool(std::span<const std::int32_t> tokens, std::string_view salt, std::vector<BlockKey> keys,
                     std::uint32_t reproducible, std::uint32_t lossy_from = kAllTokens);
+  void keep_lossy(LossyPrefix prefix, std::span<const std::int32_t> tokens, std::string_view salt,
+                  std::uint32_t reproducible);
   void look_at_pool();
   bool accepts(std::span<const SourceUsed> sources, const RequestPolicy& policy) const;
   LossyPrefixes::Found find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy);

@@ -262,13 +262,13 @@ bool Cache::State::give_up_storing() {
 
 bool Cache::give_up_storing() { return state_->give_up_storing(); }
 
-// That nobody but the prefix tree holds beside the run.
+// That nobody but the prefix tree and lossy prefixes hold beside the run.
 std::uint32_t Cache::blocks_waiting_to_be_stored() const {
   std::ptrdiff_t blocks = 0;
   for (const State::Saving& each : state_->saving) {
     if (each.released()) continue;
     blocks += std::ranges::count_if(each.held.blocks(each.held.length()), [&](PoolBlockId block) {
-      return state_->pool.references(block) <= 1 + state_->tree->holders(block);
+      return state_->pool.references(block) <= 1 + state_->tree->holders(block) + state_->lossy.holders(block);
     });
   }
   return static_cast<std::uint32_t>(blocks);
@@ -280,8 +280,8 @@ std::uint32_t Cache::blocks_free_without_storing(std::vector<PoolBlockId> given_
     const std::vector<PoolBlockId> held = each.held.blocks(each.held.length());
     given_back.insert(given_back.end(), held.begin(), held.end());
   }
-  std::uint32_t blocks = s.pool.blocks_free() + s.tree->evictable(given_back) + s.lossy.evictable(*s.tree);
   std::ranges::sort(given_back);
+  std::uint32_t blocks = s.pool.blocks_free() + s.tree->evictable(given_back) + s.lossy.evictable(*s.tree, given_back);
   for (auto block = given_back.begin(), next = block; block != given_back.end(); block = next) {
     next = std::upper_bound(block, given_back.end(), *block);
     blocks += s.tree->holders(*block) == 0 && s.pool.references(*block) == next - block;

@@ -1,9 +1,32 @@
 #include "cache/lossy_prefixes.h"
 
 #include <algorithm>
+#include <iterator>
+#include <ranges>
 #include <utility>
 
 namespace shale {
+namespace {
+
+// How many of the first are the same: a key names all before it.
+std::uint32_t blocks_alike(std::span<const BlockKey> keys, std::span<const BlockKey> others) {
+  const auto blocks = std::views::iota(0u, static_cast<std::uint32_t>(std::min(keys.size(), others.size())));
+  const auto end = std::ranges::partition_point(blocks, [&](std::uint32_t b) { return keys[b] == others[b]; });
+  return static_cast<std::uint32_t>(end - blocks.begin());
+}
+
+// Its pages, but of a whole block the first alone.
+std::vector<PageId> held_by(const Sequence& sequence) {
+  const PagePool& pool = sequence.pool();
+  std::vector<PageId> held = sequence.page_ids();
+  std::erase_if(held, [&](PageId page) {
+    const PoolBlockId block = pool.block_of(page);
+    return page != pool.page_of(block, 0) && !pool.is_split(block);
+  });
+  return held;
+}
+
+}  // namespace
 
 std::uint32_t LossyPrefix::blocks_min() const {
   const std::uint32_t block_tokens = pages.pool().shape().block_size;
@@ -20,17 +43,28 @@ void LossyPrefixes::keep(LossyPrefix prefix) {
   sharings_counted_.reset();
   const std::uint32_t least = prefix.blocks_min(), blocks = prefix.blocks();
   std::erase_if(prefixes_, [&](const LossyPrefix& other) {
-    return other.blocks() >= least && other.blocks() <= blocks && other.keys.back() == prefix.keys[other.blocks() - 1];
+    const bool served =
+        other.blocks() >= least && other.blocks() <= blocks && other.keys.back() == prefix.keys[other.blocks() - 1];
+    if (served) let_go(other);
+    return served;
   });
+  prefix.held = held_by(prefix.pages);
+  for (const PageId page : prefix.held) ++holders_[page];
   prefixes_.push_back(std::move(prefix));
 }
 
+void LossyPrefixes::let_go(const LossyPrefix& prefix) {
+  for (const PageId page : prefix.held) {
+    const auto holders = holders_.find(page);
+    if (--holders->second == 0) holders_.erase(holders);
+  }
+}
+
 LossyPrefixes::Found LossyPrefixes::find(std::span<const BlockKey> keys, const Accepts& accepts) {
-  const std::uint32_t block_tokens = prefixes_.empty() ? 1 : prefixes_.front().pages.pool().shape().block_size;
+  const std::uint32_t block_tokens = prefixes_.empty() ? 1 : pool().shape().block_size;
   Found longest;
   for (LossyPrefix& prefix : prefixes_) {
-    const auto alike = static_cast<std::uint32_t>(std::ranges::mismatch(prefix.keys, keys).in1 - prefix.keys.begin());
-    const std::uint32_t least = prefix.blocks_min();
+    const std::uint32_t alike = blocks_alike(prefix.keys, keys), least = prefix.blocks_min();
     if (alike < least) continue;
     for (const std::uint32_t blocks : {alike, least}) {  // what was computed behind the others may be worth less
       if (blocks <= longest.blocks || !accepts(first_of(prefix.sources, blocks * block_tokens))) continue;
@@ -51,43 +85,50 @@ const LossyPrefix* LossyPrefixes::oldest() const {
 
 void LossyPrefixes::drop(const LossyPrefix& prefix) {
   sharings_counted_.reset();
+  let_go(prefix);
   std::erase_if(prefixes_, [&](const LossyPrefix& each) { return &each == &prefix; });
   ++evictions_;
 }
 
-// What one began with, others hold as well. Whoever holds what nobody began with holds all before it.
-void LossyPrefixes::count(const PrefixTree& tree) const {
-  const PagePool& pool = prefixes_.front().pages.pool();
-  if (sharings_counted_ == pool.sharings()) return;
-  sharings_counted_ = pool.sharings();
-  std::vector<PageId> held, evictable;
-  for (const LossyPrefix& prefix : prefixes_) {
-    const std::vector<PageId> pages = prefix.pages.page_ids();
-    held.insert(held.end(), pages.begin(), pages.end());
-  }
-  std::ranges::sort(held);
-  for (auto page = held.begin(), next = page; page != held.end(); page = next) {
-    next = std::upper_bound(page, held.end(), *page);
-    const PoolBlockId block = pool.block_of(*page);
-    const std::uint32_t nodes = pool.is_split(block) ? 0 : tree.holders(block);
-    if (pool.page_references(*page) == nodes + (next - page)) evictable.push_back(*page);
-  }
-  evictable_pages_ = static_cast<std::uint32_t>(evictable.size());
-  for (const LossyPrefix& prefix : prefixes_) {
-    prefix.pages_in_use = static_cast<std::uint32_t>(std::ranges::count_if(
-        prefix.pages.page_ids(), [&](PageId page) { return !std::ranges::binary_search(evictable, page); }));
-  }
+bool LossyPrefixes::held_by_others(PageId page, const PrefixTree& tree, std::span<const PoolBlockId> given_back) const {
+  const PoolBlockId block = pool().block_of(page);
+  const std::size_t nodes = pool().is_split(block) ? 0 : tree.holders(block);
+  const auto given = std::ranges::equal_range(given_back, block).size();
+  return pool().page_references(page) != nodes + holders_.at(page) + given;
 }
 
+std::uint32_t LossyPrefixes::blocks_of(std::span<const PageId> held) const {
+  const auto whole = static_cast<std::uint32_t>(
+      std::ranges::count_if(held, [&](PageId page) { return !pool().is_split(pool().block_of(page)); }));
+  return whole + pool().shape().blocks_for_pages(static_cast<std::uint32_t>(held.size()) - whole);
+}
+
+// What one began with, others hold as well. Whoever holds what nobody began with holds all before it.
+std::uint32_t LossyPrefixes::evictable(const PrefixTree& tree, std::span<const PoolBlockId> given_back) const {
+  std::vector<PageId> pages;
+  for (const auto& [page, holders] : holders_) {
+    if (!held_by_others(page, tree, given_back)) pages.push_back(page);
+  }
+  return pages.empty() ? 0 : blocks_of(pages);
+}
+
+// Counted anew once somebody began or ceased to share a page.
 std::uint32_t LossyPrefixes::evictable(const PrefixTree& tree) const {
   if (prefixes_.empty()) return 0;
-  count(tree);
-  return prefixes_.front().pages.pool().shape().blocks_for_pages(evictable_pages_);
+  if (sharings_counted_ != pool().sharings()) evictable_ = evictable(tree, {});
+  sharings_counted_ = pool().sharings();
+  return evictable_;
 }
 
 std::uint32_t LossyPrefixes::in_use(const LossyPrefix& prefix, const PrefixTree& tree) const {
-  count(tree);
-  return prefix.pages.pool().shape().blocks_for_pages(prefix.pages_in_use);
+  std::vector<PageId> pages;
+  std::ranges::copy_if(prefix.held, std::back_inserter(pages), [&](PageId page) { return held_by_others(page, tree); });
+  return blocks_of(pages);
+}
+
+std::uint32_t LossyPrefixes::holders(PoolBlockId block) const {
+  const auto found = prefixes_.empty() ? holders_.end() : holders_.find(pool().page_of(block, 0));
+  return found == holders_.end() ? 0 : found->second;
 }
 
 }  // namespace shale

@@ -1,8 +1,9 @@
-// Lossy prefixes that still lie in the pool: what was loaded for one request serves those that come after it.
+// Lossy prefixes that still lie in the pool: what was loaded for one request, and computed behind that, serves those
+// that come after it.
 //
 // The tree of exact blocks has no place for them: heads may have kept rows of their own, and what comes after such
 // rows depends on all of them. So each is kept whole, as the sequence that it was loaded into. Of what was computed
-// behind the lossy forms, and loaded with them, others may share the front alone.
+// behind the lossy forms others may share the front alone.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <list>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "cache/retrieval.h"
@@ -25,7 +27,7 @@ struct LossyPrefix {
   Sequence pages;                // shared with whoever began with it
   std::vector<SourceUsed> sources;
   double used_s = 0;
-  mutable std::uint32_t pages_in_use = 0;  // by others than lossy prefixes and the tree; counted by LossyPrefixes
+  std::vector<PageId> held = {};  // of a whole block its first page; noted once it is kept
 
   std::uint32_t blocks() const { return static_cast<std::uint32_t>(keys.size()); }
   // The fewest of its first blocks that serve without the others: all that came lossily, and the last of which heads
@@ -53,16 +55,24 @@ class LossyPrefixes {
   std::uint64_t evictions() const { return evictions_; }
   // Blocks that dropping all that nobody else holds would free, about. The tree's nodes of such a block leave with it.
   std::uint32_t evictable(const PrefixTree& tree) const;
-  // Blocks of one of them that are not among those.
+  // The same once these references to blocks, in order, are given back, one for each time that a block is named.
+  std::uint32_t evictable(const PrefixTree& tree, std::span<const PoolBlockId> given_back) const;
+  // Blocks of one of them that are not among the former.
   std::uint32_t in_use(const LossyPrefix& prefix, const PrefixTree& tree) const;
+  // How many of them hold the block, which is whole.
+  std::uint32_t holders(PoolBlockId block) const;
 
  private:
-  // Counts pages anew once somebody began or ceased to share one.
-  void count(const PrefixTree& tree) const;
+  const PagePool& pool() const { return prefixes_.front().pages.pool(); }
+  void let_go(const LossyPrefix& prefix);
+  // Whether others hold the page, but for references that are given back.
+  bool held_by_others(PageId page, const PrefixTree& tree, std::span<const PoolBlockId> given_back = {}) const;
+  std::uint32_t blocks_of(std::span<const PageId> held) const;
 
   std::list<LossyPrefix> prefixes_;
-  mutable std::uint32_t evictable_pages_ = 0;
-  mutable std::optional<std::uint64_t> sharings_counted_;  // of the pool, for which the counts are
+  std::unordered_map<PageId, std::uint32_t> holders_;  // of what they hold, each page: how many of them
+  mutable std::uint32_t evictable_ = 0;
+  mutable std::optional<std::uint64_t> sharings_counted_;  // of the pool, for which that is
   std::uint64_t evictions_ = 0;
 };
 

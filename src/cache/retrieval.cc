@@ -100,10 +100,7 @@ void Retrieval::State::keep_lossy() {
                      .sources = sources,
                      .used_s = cache.clock.now_s()};
   prefix.pages.truncate(tokens_loaded);
-  if (cache.accepts(prefix.sources, {})) {
-    cache.note_in_pool(chain, salt, prefix.keys, reproducible, prefix.lossy_from);
-  }
-  cache.lossy.keep(std::move(prefix));
+  cache.keep_lossy(std::move(prefix), chain, salt, reproducible);
 }
 
 // Once the front reaches what came, that becomes the sequence's.

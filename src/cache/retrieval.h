@@ -27,12 +27,14 @@ struct SourceUsed {
   double keep = 1;
   std::uint32_t tokens = 0;  // logical
   std::uint64_t bytes = 0;   // read, about
-  Hash128 run = {};          // zero for exact blocks of the pool
+  Hash128 run = {};          // zero for what was computed, and lies in the pool since
   // What answers over it are expected to be worth, in [0, 1]; nothing where nobody knows. 1 for exact KV.
   std::optional<double> quality = 1;
   bool behind_lossy = false;  // computed behind lossy KV: whatever its form, it is worth no more than that
 
   bool lossy() const { return behind_lossy || !method.is_full(); }
+  // Worth what the sources before it are: behind their lossy forms it was computed.
+  bool computed_behind_lossy() const { return behind_lossy && run == Hash128{}; }
 };
 
 // Those of the first so many tokens.

@@ -50,7 +50,7 @@ struct Request {
   bool store_answer = false;  // the last span and the answer are stored as a run too (a chat turn)
   // Stays inside so many tokens a head; the answer is lossy once a token was dropped. Not with a method in `policy`.
   std::optional<KvBudgetOptions> budget;
-  bool insert_prefix = true;  // its exact pages may serve later requests
+  bool insert_prefix = true;  // its pages may serve later requests
   std::string tenant = {};    // whose turn it is goes by what its tenant was served (scheduling/fair_shares.h)
   double tenant_weight = 1;   // above 0
   int priority = 0;           // within its tenant: higher goes first, and is preempted last

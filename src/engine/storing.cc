@@ -48,7 +48,11 @@ bool Storing::behind_lossy(const RequestState& run) const {
 // A layer with a window has, of what came from tiers, only what the window shows to those who come after it.
 bool Storing::has_hidden_tokens(const RequestState& run) const { return windows_ && run.from_tiers; }
 
+// Behind lossy forms what is stored stays in the pool, too; what is merely asked is not asked again by many.
 void Storing::store(RequestState& run, NewRun part) {
+  if (behind_lossy(run) && run.request.insert_prefix) {
+    cache_.insert_behind_lossy(part.tokens, run.sequence, run.response.sources, run.lossy_from, part.salt);
+  }
   if (has_hidden_tokens(run) && part.first < run.computed_from) {
     part.first = run.computed_from;
     part.statistics = {};

@@ -45,6 +45,19 @@ class BehindLossyTest : public CacheTest {
 
   // As an engine does: what is found is loaded, the rest computed and stored.
   std::uint32_t serve(const Tokens& tokens, const RequestPolicy& policy = {}) {
+    const std::uint32_t found = begin_to_store(tokens, policy, false);
+    drain();
+    EXPECT_TRUE(cache_->check_integrity());
+    return found;
+  }
+  // The same for those that keep it in the pool, too.
+  std::uint32_t serve_and_keep(const Tokens& tokens, const RequestPolicy& policy = {}) {
+    const std::uint32_t found = begin_to_store(tokens, policy, true);
+    drain();
+    EXPECT_TRUE(cache_->check_integrity());
+    return found;
+  }
+  std::uint32_t begin_to_store(const Tokens& tokens, const RequestPolicy& policy, bool keep) {
     Sequence sequence(*pool_);
     Retrieval retrieval = cache_->retrieve(asked(tokens), policy, sequence);
     EXPECT_TRUE(retrieval.ensure_all(executor_));
@@ -53,9 +66,9 @@ class BehindLossyTest : public CacheTest {
     NewRun run{.tokens = tokens, .first = found};
     run.lossy_from = retrieval.lossy_from();
     run.inherited = expected_quality(retrieval.sources());
+    run.salt = policy.salt;
+    if (keep) cache_->insert_behind_lossy(tokens, sequence, retrieval.sources(), run.lossy_from, policy.salt);
     cache_->store(std::move(run), sequence);
-    drain();
-    EXPECT_TRUE(cache_->check_integrity());
     return found;
   }
 
@@ -232,6 +245,80 @@ TEST_F(BehindLossyTest, AFrontOfThePoolKeepsNobodyFromLoadingTheRest) {
   Sequence sequence(*pool_);
   const Retrieval retrieval = cache_->retrieve(asked(followed_by(long_turn, 16, 4)), {}, sequence);
   EXPECT_EQ(retrieval.tokens(), 304u);
+}
+
+TEST_F(BehindLossyTest, ThePoolKeepsWhatWasComputedThere) {
+  const Tokens first = document(), second = followed_by(first, 96, 2), third = followed_by(second, 64, 3);
+  EXPECT_EQ(serve_and_keep(second), 144u);
+  EXPECT_EQ(serve_and_keep(third), 240u);
+  const std::uint32_t free = pool_->pages_free();
+  Tokens other = third;
+  other[200] += 1;
+  for (const auto& [tokens, length] : {std::pair(third, 304u), std::pair(other, 192u), std::pair(first, 144u)}) {
+    Sequence sequence(*pool_);
+    const Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
+    EXPECT_TRUE(retrieval.loaded()) << "of the pool";
+    EXPECT_EQ(retrieval.tokens(), length);
+    EXPECT_EQ(retrieval.lossy_from(), 144u);
+    EXPECT_EQ(pool_->pages_free(), free) << "every page is shared";
+    ASSERT_EQ(retrieval.sources().size(), length == 144 ? 1u : 2u);
+    const SourceUsed &loaded = retrieval.sources().front(), &last = retrieval.sources().back();
+    EXPECT_EQ(last.where, kPoolSource);
+    EXPECT_EQ(last.behind_lossy, length > 144);
+    ASSERT_TRUE(last.quality && loaded.quality);
+    EXPECT_EQ(*last.quality, *loaded.quality) << "what it was computed behind";
+    EXPECT_LT(*last.quality, 1);
+    EXPECT_EQ(loaded.tokens + (length > 144 ? last.tokens : 0), length);
+  }
+}
+
+TEST_F(BehindLossyTest, WhatThePoolKeepsMeetsNobodyElse) {
+  const Tokens first = document(), second = followed_by(first, 96, 2), third = followed_by(second, 32, 3);
+  serve_and_keep(second);
+  EXPECT_EQ(found(third, exact(true)), 0u);
+  RequestPolicy named, salted, demanding;
+  named.method = Method::parse("int8").value();
+  EXPECT_EQ(found(third, named), 144u);
+  salted.salt = salt_of("ann", "");
+  EXPECT_EQ(found(third, salted), 0u);
+  cache_->metadata_store()->inherit(cache_->run_of(second), 0.5);  // a worse one, at rest
+  demanding.quality_min = 0.93;
+  EXPECT_EQ(found(third, demanding), 240u);
+  ASSERT_TRUE(cache_->metadata_store()->record_quality({.key = cache_->run_of(first),
+                                                        .method = Method::parse("int8").value(),
+                                                        .keep = 1,
+                                                        .quality = 0.9,
+                                                        .kl = 0,
+                                                        .questions = 99}));
+  Sequence sequence(*pool_);
+  const Retrieval pooled = cache_->retrieve(asked(third), demanding, sequence, {.engine = {}, .pool_only = true});
+  EXPECT_EQ(pooled.tokens(), 0u) << "it is worth what the document is known to be now";
+  demanding.quality_min = 0.85;
+  EXPECT_EQ(found(third, demanding), 240u);
+}
+
+TEST_F(BehindLossyTest, WhatThePoolKeepsIsEvictedLikeAllElse) {
+  const Tokens first = document(), second = followed_by(first, 96, 2), third = followed_by(second, 32, 3);
+  begin_to_store(second, {}, true);
+  const std::uint32_t total = pool_->blocks_total(), waiting = cache_->blocks_waiting_to_be_stored();
+  EXPECT_EQ(waiting, 6u) << "the turn's";
+  EXPECT_EQ(pool_->blocks_free() + cache_->blocks_evictable() + waiting, total);
+  EXPECT_EQ(cache_->blocks_free_without_storing(), total);
+  EXPECT_FALSE(cache_->evict_until_free(total));
+  drain();
+  EXPECT_EQ(pool_->blocks_free() + cache_->blocks_evictable(), total);
+  {
+    Sequence held(*pool_);
+    EXPECT_EQ(fetch(asked(third), held), 240u);
+    EXPECT_EQ(cache_->pool_blocks_in_use(asked(third), {}), 15u);
+    EXPECT_FALSE(cache_->evict_until_free(total));
+  }
+  EXPECT_TRUE(cache_->evict_until_free(total));
+  Sequence sequence(*pool_);
+  Retrieval retrieval = cache_->retrieve(asked(third), {}, sequence);
+  EXPECT_FALSE(retrieval.loaded()) << "from the disk again";
+  ASSERT_TRUE(retrieval.ensure_all(executor_));
+  EXPECT_EQ(retrieval.tokens(), 240u);
 }
 
 TEST_F(BehindLossyTest, AFormThatCannotBeRankedThereIsNotStored) {

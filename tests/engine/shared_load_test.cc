@@ -241,6 +241,42 @@ TEST_F(SharedLossyLoadTest, LossyFormsAreSharedLikewise) {
   for (const auto& [id, response] : responses) EXPECT_TRUE(response.lossy);
 }
 
+// Of 192 tokens that are loaded, and a question and an answer whose last block is not whole.
+class LossyTurnTest : public SharedLossyLoadTest {
+ protected:
+  static Request turn(const RequestPolicy& policy, std::vector<Token> rest) {
+    Request request = ask(1, 200, 1);
+    request.spans[1].tokens.insert(request.spans[1].tokens.end(), rest.begin(), rest.end());
+    request.policy = policy;
+    request.store_answer = request.ignore_end = true;
+    request.max_tokens = 40;
+    return request;
+  }
+  // A turn, and what the pool and the tier have of the next.
+  CachedTokens second_turn(const RequestPolicy& policy = {}) {
+    const Response first = engine_->run(turn(policy, {}));
+    EXPECT_FALSE(first.error);
+    EXPECT_TRUE(first.lossy);
+    drain();
+    const Response second = engine_->run(turn(policy, first.tokens));
+    EXPECT_FALSE(second.error);
+    EXPECT_TRUE(second.lossy);
+    drain();
+    rest_ = first.tokens;
+    return second.cached;
+  }
+  CachedTokens cached(const RequestPolicy& policy) { return engine_->run(turn(policy, rest_)).cached; }
+
+  std::vector<Token> rest_;
+};
+
+TEST_F(LossyTurnTest, WhatIsComputedBehindThemIsThereForTheNextTurn) {
+  const CachedTokens second = second_turn();
+  EXPECT_EQ(second.from("pool"), 240u);
+  EXPECT_EQ(second.from("memory"), 0u);
+  EXPECT_EQ(cached({.exact = true}).total(), 0u);
+}
+
 TEST_F(SharedLossyLoadTest, WhoDemandsExactnessDoesNotWaitForThem) {
   tier_->set_silent(true);
   submit(1);
