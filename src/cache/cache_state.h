@@ -172,8 +172,9 @@ struct Cache::State {
 
   // cache_retrieve.cc
   std::uint32_t published_tokens(std::span<const std::int32_t> tokens) const;
-  // What follows a published prefix is stored with it: nothing lies before it under its salt's own names.
-  void take_in_published(NewRun& run, std::span<const BlockKey> names) const;
+  // What follows a published prefix is stored with it: nothing lies before it under its salt's own names. False behind
+  // a lossy form of that, which is not the salt's to store.
+  bool take_in_published(NewRun& run, std::span<const BlockKey> names) const;
   std::uint32_t published_for(std::span<const std::int32_t> wanted, const RequestPolicy& policy);
   // What of a request's tokens is looked up, and by what policy.
   struct Wanted {

@@ -69,7 +69,7 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   const bool behind_lossy = run.lossy_from != kAllTokens;
   StoreHints hints;
   hints.tenant = tenant_of(run.salt);
-  if (!behind_lossy) s.take_in_published(run, names);
+  if (!s.take_in_published(run, names)) return name;
   hints.first_block = std::max(run.first, behind_lossy ? run.lossy_from : 0) / block;
   if (sequence.lossy() != behind_lossy || sequence.ragged() || hints.first_block >= end) return name;
   const std::uint32_t first = hints.first_block * block, tokens = end * block - first;
@@ -117,13 +117,16 @@ Hash128 Cache::store(NewRun run, const Sequence& sequence) {
   return name;
 }
 
-void Cache::State::take_in_published(NewRun& run, std::span<const BlockKey> names) const {
-  if (run.first == 0 || run.first > published_tokens(run.tokens) || run.salt.empty()) return;
-  const std::uint32_t before = run.first / block_tokens();
-  if (store->lookup(names.first(before), {}, tenant_of(run.salt)).blocks >= before) return;
+bool Cache::State::take_in_published(NewRun& run, std::span<const BlockKey> names) const {
+  const bool behind_lossy = run.lossy_from != kAllTokens;
+  const std::uint32_t first = behind_lossy ? run.lossy_from : run.first, before = first / block_tokens();
+  if (first == 0 || first > published_tokens(run.tokens) || run.salt.empty()) return true;
+  if (store->lookup(names.first(before), {.exact = !behind_lossy}, tenant_of(run.salt)).blocks >= before) return true;
+  if (behind_lossy) return false;
   run.first = 0;
   run.recompute_s = 0;
   run.statistics = {};
+  return true;
 }
 
 // Bounds the methods that code all tokens and whose quality on this run is not known yet.

@@ -171,7 +171,7 @@ void Engine::State::found(RequestState& run) {
   run.computed_from = run.sequence.length();
   run.from_tiers = run.retrieval.tokens_loaded() > 0;
   run.reproducible = run.retrieval.reproducible();
-  run.lossy_from = run.retrieval.salt() == run.request.policy.salt ? run.retrieval.lossy_from() : kAllTokens;
+  run.lossy_from = run.retrieval.lossy_from();
   run.response.lossy = run.retrieval.lossy();
   note_sources(run);
 }

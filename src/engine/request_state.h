@@ -106,7 +106,7 @@ class RequestState {
   std::uint32_t computed_from = 0;                   // prompt tokens before came from the cache
   bool from_tiers = false;                           // some of them from a tier
   std::uint32_t reproducible = kAllTokens;           // so many of the sequence's first tokens (model/model.h)
-  std::uint32_t lossy_from = kAllTokens;             // Retrieval's, of what its own salt left
+  std::uint32_t lossy_from = kAllTokens;             // Retrieval's
   std::vector<Timed> span_timed;                     // what of each part was computed, and how long that took
   ScorerNeeds needs;                                 // what stored spans are watched for
   std::vector<std::unique_ptr<Capture>> captures;    // of each stored span while it is computed

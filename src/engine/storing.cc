@@ -39,7 +39,7 @@ NewRun Storing::new_run(RequestState& run, std::size_t span) const {
 }
 
 // Whether it is computed behind forms that the planner chose, which serve whoever accepts as much. What a budget or a
-// named method dropped is that request's own, and what follows a public prefix would need that under its own names.
+// named method dropped is that request's own.
 bool Storing::behind_lossy(const RequestState& run) const {
   const bool chosen = run.lossy_from != kAllTokens && !run.budget && !run.request.policy.named();
   return chosen && run.sequence.lossy() && !run.sequence.ragged() && !windows_;

@@ -265,7 +265,11 @@ class LossyTurnTest : public SharedLossyLoadTest {
     rest_ = first.tokens;
     return second.cached;
   }
-  CachedTokens cached(const RequestPolicy& policy) { return engine_->run(turn(policy, rest_)).cached; }
+  CachedTokens cached(const RequestPolicy& policy) {
+    const Response response = engine_->run(turn(policy, rest_));
+    drain();
+    return response.cached;
+  }
 
   std::vector<Token> rest_;
 };
@@ -275,6 +279,24 @@ TEST_F(LossyTurnTest, WhatIsComputedBehindThemIsThereForTheNextTurn) {
   EXPECT_EQ(second.from("pool"), 240u);
   EXPECT_EQ(second.from("memory"), 0u);
   EXPECT_EQ(cached({.exact = true}).total(), 0u);
+}
+
+// The document is everybody's, the turn is of those with the same salt.
+TEST_F(LossyTurnTest, BehindWhatIsPublishedLikewiseForItsOwnSalt) {
+  cache_->publish(ask(1, 200, 1).spans[0].tokens);
+  EXPECT_EQ(second_turn({.salt = "mine"}).from("pool"), 240u);
+  EXPECT_EQ(cached({.salt = "theirs"}).total(), 192u);
+  EXPECT_EQ(cached({}).total(), 192u);
+  EXPECT_EQ(cached({.salt = "mine"}).from("pool"), 240u);
+  const auto bytes = [&] {
+    std::uint64_t sum = 0;
+    cache_->store().for_each_extent([&](const StoreExtent& extent) { sum += extent.bytes; });
+    return sum;
+  };
+  const std::uint64_t before = bytes();
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+  EXPECT_EQ(second_turn({.salt = "yours"}).from("pool"), 240u);
+  EXPECT_EQ(bytes(), before) << "nothing is stored that could not be found";
 }
 
 TEST_F(SharedLossyLoadTest, WhoDemandsExactnessDoesNotWaitForThem) {
