@@ -39,7 +39,12 @@ void Cache::State::recall_costs() {
   }
   for (Tier* tier : tiers) {
     const auto delay = metadata_store->delay(tier->name(), tier->emulated());
-    if (delay) tier->expect({delay->latency_s, delay->read_bytes_per_s, delay->write_bytes_per_s});
+    if (!delay) continue;
+    TierSpeed speed = tier->speed();
+    if (delay->samples > 0) speed.latency_s = delay->latency_s;
+    if (delay->read_bytes_per_s > 0) speed.read_bytes_per_s = delay->read_bytes_per_s;
+    if (delay->write_bytes_per_s > 0) speed.write_bytes_per_s = delay->write_bytes_per_s;
+    tier->expect(speed);
   }
 }
 
@@ -231,16 +236,17 @@ void Cache::State::tell_inherited() {
   untold.clear();
 }
 
-// What was not measured here stays as others have measured it: a first guess is none.
+// What was not measured here stays as others have measured it: a guess is none.
 Status Cache::State::record_speed(const Tier& tier) {
   const TierSpeed speed = tier.speed();
-  if (speed.samples == 0 && speed.write_samples == 0) return {};
-  DelayRecord record{speed.latency_s, speed.read_bytes_per_s, speed.write_bytes_per_s, speed.samples};
-  if (const auto known = metadata_store->delay(tier.name(), tier.emulated())) {
-    const double write_bytes_per_s = speed.write_samples > 0 ? record.write_bytes_per_s : known->write_bytes_per_s;
-    if (speed.samples == 0) record = *known;
-    record.write_bytes_per_s = write_bytes_per_s;
+  if (speed.samples == 0 && !speed.write_measured) return {};
+  DelayRecord record = metadata_store->delay(tier.name(), tier.emulated()).value_or(DelayRecord());
+  if (speed.samples > 0) {
+    record.latency_s = speed.latency_s;
+    record.samples = speed.samples;
   }
+  if (speed.read_measured) record.read_bytes_per_s = speed.read_bytes_per_s;
+  if (speed.write_measured) record.write_bytes_per_s = speed.write_bytes_per_s;
   return metadata_store->record_delay(tier.name(), tier.emulated(), record);
 }
 

@@ -52,9 +52,9 @@ struct QuestionRecord {
 
 struct DelayRecord {
   double latency_s = 0;
-  double read_bytes_per_s = 0;
+  double read_bytes_per_s = 0;  // 0: nobody has measured it; so is that of writes
   double write_bytes_per_s = 0;
-  std::uint64_t samples = 0;
+  std::uint64_t samples = 0;  // of reads; 0: nobody has measured the latency
 };
 
 struct PrefillRecord {

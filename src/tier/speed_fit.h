@@ -52,7 +52,8 @@ class SpeedFit {
   struct Line {
     double latency_s = 0;
     double bytes_per_s = 0;
-    std::uint64_t samples = 0;  // ever; 0 where none counts
+    std::uint64_t samples = 0;     // ever; 0 where none counts
+    bool tells_bandwidth = false;  // some that counts is large enough; else the bandwidth is a guess
   };
   Line fit(double now_s) const;  // computed once a sample
 

@@ -267,7 +267,8 @@ TierSpeed Tier::speed() const {
   const std::lock_guard lock(mutex_);
   const double now_s = clock_.now_s();
   const SpeedFit::Line reads = reads_.fit.fit(now_s), writes = writes_.fit.fit(now_s);
-  return {reads.latency_s, reads.bytes_per_s, writes.bytes_per_s, reads.samples, writes.samples};
+  return {reads.latency_s, reads.bytes_per_s,     writes.bytes_per_s,
+          reads.samples,   reads.tells_bandwidth, writes.tells_bandwidth};
 }
 
 TierQueue Tier::reads_queued() const {

@@ -76,8 +76,9 @@ struct TierSpeed {
   double latency_s = 0;  // of a read
   double read_bytes_per_s = 0;
   double write_bytes_per_s = 0;
-  // Of reads, and of writes; 0: not measured here of late, and the values are what was expected.
-  std::uint64_t samples = 0, write_samples = 0;
+  std::uint64_t samples = 0;  // of reads; 0: none here of late, and the latency is what was expected
+  // Whether enough was read, or written, here of late to tell the bandwidth; else that is what was expected.
+  bool read_measured = false, write_measured = false;
 };
 
 // How many objects to ask `parts_of` at once before anybody knows that any is there.

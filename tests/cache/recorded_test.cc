@@ -128,10 +128,49 @@ TEST_F(OldSpeedsTest, WhoMerelyWritesSaysNothingOfReading) {
   EXPECT_NE(now.write_bytes_per_s, kMeasured.write_bytes_per_s);
 }
 
+// They tell of the latency alone, as manifests do.
+TEST_F(OldSpeedsTest, FewBytesSayNothingOfBandwidths) {
+  const Tokens few = tokens_of(8, 48);
+  store(few);
+  drain();
+  Sequence sequence(*pool_);
+  EXPECT_EQ(fetch(asked(few), sequence), 48u);
+  sequence.clear();
+  const DelayRecord now = recorded();
+  EXPECT_NE(now.latency_s, kMeasured.latency_s);
+  EXPECT_EQ(now.read_bytes_per_s, kMeasured.read_bytes_per_s);
+  EXPECT_EQ(now.write_bytes_per_s, kMeasured.write_bytes_per_s);
+}
+
 TEST_F(OldSpeedsTest, WhoDoesNeitherSaysNothing) {
   const DelayRecord now = recorded();
   EXPECT_EQ(now.read_bytes_per_s, kMeasured.read_bytes_per_s);
   EXPECT_EQ(now.write_bytes_per_s, kMeasured.write_bytes_per_s);
+}
+
+TEST_F(CacheTest, WhatNobodyMeasuredIsNotExpected) {
+  open(4096);  // memory has room for nothing
+  const double read_bytes_per_s = cache_->tiers()[1]->speed().read_bytes_per_s;
+  const Tokens few = tokens_of(8, 48);
+  store(few);
+  drain();
+  Sequence sequence(*pool_);
+  EXPECT_EQ(fetch(asked(few), sequence), 48u);
+  sequence.clear();
+  cache_.reset();
+  auto metadata_store = MetadataStore::open(folder_.path() / "catalogue.sqlite", {7, 7}).value();
+  DelayRecord record = metadata_store->delay("disk", "").value();
+  EXPECT_GT(record.samples, 0u);
+  EXPECT_EQ(record.read_bytes_per_s, 0);
+  EXPECT_EQ(record.write_bytes_per_s, 0);
+
+  record = {.latency_s = 0.25, .read_bytes_per_s = 0, .write_bytes_per_s = 1.5e6, .samples = 0};
+  ASSERT_TRUE(metadata_store->record_delay("disk", "", record));
+  open(4096);
+  const TierSpeed expected = cache_->tiers()[1]->speed();
+  EXPECT_NE(expected.latency_s, record.latency_s);
+  EXPECT_EQ(expected.read_bytes_per_s, read_bytes_per_s);
+  EXPECT_EQ(expected.write_bytes_per_s, 1.5e6);
 }
 
 // A server records what it has learned before it stores what is left, and again when that is done.

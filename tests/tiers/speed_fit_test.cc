@@ -88,6 +88,10 @@ TEST(SpeedFitTest, SmallPeriodsAloneLeaveTheBandwidthAtItsGuess) {
   fit.finished(1, 1.001, 20000);
   EXPECT_EQ(fit.fit(0).bytes_per_s, 1e9);
   EXPECT_NEAR(fit.fit(0).latency_s, 0.005, 1e-4);
+  EXPECT_FALSE(fit.fit(0).tells_bandwidth);
+  fit.started();
+  fit.finished(2, 2.1, 1000000);
+  EXPECT_TRUE(fit.fit(0).tells_bandwidth);
 }
 
 TEST(SpeedFitTest, OperationsTogetherAreOneSampleOfTheirSum) {
