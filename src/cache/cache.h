@@ -215,8 +215,9 @@ class Cache {
   // Whether `retrieve` would load the beginning of it now, and computing would wait for that. Counts as no use.
   bool would_load(std::span<const std::int32_t> tokens, const RequestPolicy& policy, const Backlog& backlog);
   // Which of these loads and meetings, all still to end, brings what `retrieve` would load, or more of it: by reading
-  // the same bytes, or no later than loading and computing would. What came is found once it is inserted. Counts as no
-  // use.
+  // the same bytes, or no later than loading and computing would. Where none does, which brings most of its front, so
+  // that the rest is loaded behind that no later than all of it would be. What came is found once it is inserted.
+  // Counts as no use.
   SharedLoad shared_load(std::span<const Retrieval* const> loads, std::span<const std::int32_t> tokens,
                          const RequestPolicy& policy, const Backlog& backlog);
   // Takes what others left in the pool of the request's prompt meanwhile, where that is at least a block more: the

@@ -230,15 +230,17 @@ Cache::State::Choice Cache::State::choose(std::span<const std::int32_t> wanted, 
     touch(found.blocks);
     return choice;
   }
-  // Loading begins where a chunk does: the pool's share of that one is read again.
-  const StoreLookup::PrefixSpan& first = choice.spans.front();
-  const std::uint32_t chunk = options.chunk_tokens / block_tokens(), pool_blocks = choice.pool_tokens / block_tokens();
-  choice.first_block = std::max(first.first_block, pool_blocks);
-  choice.first_block -= (choice.first_block - first.first_block) % chunk;
+  choice.first_block = loading_begins(choice.spans.front(), choice.pool_tokens / block_tokens());
   choice.pool_tokens = choice.first_block * block_tokens();
   choice.reproducible = reproducible(choice.lossy.prefix ? 0 : choice.pool_tokens, covered);
   touch(choice.first_block);
   return choice;
+}
+
+// Where a chunk of the span begins: what the pool has of that one is read again.
+std::uint32_t Cache::State::loading_begins(const StoreLookup::PrefixSpan& span, std::uint32_t pool_blocks) const {
+  const std::uint32_t first = std::max(span.first_block, pool_blocks);
+  return first - (first - span.first_block) % (options.chunk_tokens / block_tokens());
 }
 
 // How long a meeting takes, where that is worth it. Not of models with sliding windows, whose layers are loaded only in

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <limits>
 #include <utility>
@@ -255,6 +256,25 @@ bool Cache::State::comes_in_time(const Retrieval::State& loading, std::uint32_t 
   return comes_s >= 0 && comes_s <= otherwise_s;
 }
 
+// How many blocks of its front it takes from there, and loads only what lies behind them then; 0 where it would read
+// the same bytes, or all would be there later than by a load of its own.
+std::uint32_t Cache::State::front_in_time(const Retrieval::State& loading, std::uint32_t brought,
+                                          const Choice& choice) const {
+  const auto rest = std::ranges::find_if(choice.spans, [&](const auto& span) { return end_of(span) > brought; });
+  const std::uint32_t front = rest == choice.spans.end() ? 0 : loading_begins(*rest, brought);
+  if (front <= choice.first_block) return 0;
+  std::array<double, kStoreTiersMax> bytes = {};
+  double rest_s = 0;
+  for (auto span = rest; span != choice.spans.end(); ++span) {
+    const std::uint32_t blocks = end_of(*span) - loading_begins(*span, front);
+    bytes[span->tier] += static_cast<double>(span->bytes) * blocks / span->blocks;
+    const TierSpeed speed = tiers[span->tier]->speed();
+    rest_s = std::max(rest_s, 2 * speed.latency_s + bytes[span->tier] / speed.read_bytes_per_s);  // a manifest first
+  }
+  const double comes_s = loading.begun_s + loading.expected_s - clock.now_s();
+  return comes_s >= 0 && comes_s + rest_s <= choice.arrives_s ? front : 0;
+}
+
 SharedLoad Cache::shared_load(std::span<const Retrieval* const> loads, std::span<const std::int32_t> tokens,
                               const RequestPolicy& asked_for, const Backlog& backlog) {
   State& s = *state_;
@@ -267,13 +287,19 @@ SharedLoad Cache::shared_load(std::span<const Retrieval* const> loads, std::span
   };
   if (std::ranges::none_of(loads, begins_alike)) return {};
   const State::Choice choice = s.choose(wanted, keys, policy, backlog);
+  SharedLoad part;
   for (const Retrieval* load : loads) {
     const Retrieval::State& loading = *load->state_;
     const std::uint32_t blocks = s.blocks_in_common(loading, choice, policy.exact), brought = blocks * s.block_tokens();
-    if (brought <= choice.pool_tokens || blocks < choice.end_block) continue;
-    if (s.comes_in_time(loading, brought, choice, backlog.engine)) return {load->load_number(), brought};
+    if (brought <= choice.pool_tokens) continue;
+    if (blocks < choice.end_block) {
+      const std::uint32_t front = s.front_in_time(loading, blocks, choice) * s.block_tokens();
+      if (front > part.tokens) part = {load->load_number(), front, choice.arrives_s};
+    } else if (s.comes_in_time(loading, brought, choice, backlog.engine)) {
+      return {load->load_number(), brought};
+    }
   }
-  return {};
+  return part;
 }
 
 bool Cache::rematch(std::span<const std::int32_t> tokens, const RequestPolicy& policy, Sequence& sequence,

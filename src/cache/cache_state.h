@@ -167,6 +167,7 @@ struct Cache::State {
                              const Backlog& backlog) const;
   bool named_pays(const StoreLookup& found, const Backlog& backlog) const;
   double brought_s(const StoreLookup& found, std::uint32_t tokens) const;
+  std::uint32_t loading_begins(const StoreLookup::PrefixSpan& span, std::uint32_t pool_blocks) const;
   std::optional<double> meeting_pays(const StoreLookup& found, std::uint32_t covered, double otherwise_s,
                                      double slowdown) const;
 
@@ -186,6 +187,7 @@ struct Cache::State {
   static bool reads(const Retrieval::State& loading, const Choice& choice);
   bool comes_in_time(const Retrieval::State& loading, std::uint32_t brought, const Choice& choice,
                      const ComputeBacklog& engine) const;
+  std::uint32_t front_in_time(const Retrieval::State& loading, std::uint32_t brought, const Choice& choice) const;
   Meeting::Context meeting_context(const StoreNeeds& needs, std::string_view salt, double slowdown);
   std::uint8_t tiers_left_alone() const;
   void leave_alone(std::uint32_t tier_bits);  // a request gave up waiting for them

@@ -48,10 +48,12 @@ constexpr double kPatienceS = 0.5;
 constexpr double kPatienceAlwaysS = 10;  // with CacheOptions::load_always
 constexpr double late_after_s(double expected_s, double patience_s = kPatienceS) { return patience_s + 4 * expected_s; }
 
-// The load of another request that brings what this one wants, too; `load` 0: there is none.
+// The load of another request that brings what this one wants, too, or its front; `load` 0: there is none.
 struct SharedLoad {
   std::uint64_t load = 0;    // Retrieval::load_number()
-  std::uint32_t tokens = 0;  // of the prompt, from its first, that are there then
+  std::uint32_t tokens = 0;  // of the prompt, from its first, that are taken from it then
+  // Where that is a front, and the rest is to be loaded then: seconds until all would be there by a load of its own.
+  std::optional<double> otherwise_s = {};
 };
 
 // Movable; extents stay in use while it lives. Dropping it lets reads end by themselves: nothing is written to the

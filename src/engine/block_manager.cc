@@ -70,8 +70,8 @@ bool BlockManager::fits(const RequestState& run, std::span<const std::unique_ptr
 bool BlockManager::may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const {
   std::uint64_t loads = 0, loading = 0;
   for (const auto& each : running) {
-    if (each->over || !each->fetching() || each->awaiting()) continue;
-    loads += each->asking || each->bytes_missing() ? 1 : 0;
+    if (each->over || !each->fetching() || each->awaits_all()) continue;
+    loads += each->asking || each->awaiting() || each->bytes_missing() ? 1 : 0;
     loading += blocks_to_begin(*each);
   }
   if (loads < kLoadsAlways) return true;

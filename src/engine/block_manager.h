@@ -34,9 +34,9 @@ class BlockManager {
   // Blocks that it would share with them, now or once they are loaded, count once. `margin`: blocks more.
   bool fits(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running,
             std::uint32_t margin) const;
-  // Whether there is room for one more load, not counting who waits for another's: all together stay within half of the
-  // pool, so that there is room to compute; or it is the second, so that a tier has the next to read; or the pool has
-  // three quarters of its prompt.
+  // Whether there is room for one more load; who waits for all of another's has none of its own. All together stay
+  // within half of the pool, so that there is room to compute; or it is the second, so that a tier has the next to
+  // read; or the pool has three quarters of its prompt.
   bool may_load(const RequestState& run, std::span<const std::unique_ptr<RequestState>> running) const;
 
   // Appends room for `tokens` to the run's sequence, and frees no more for it than it takes. False when nothing but

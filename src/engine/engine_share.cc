@@ -30,16 +30,18 @@ bool may_share(const RequestState& run, const RequestState& other, std::size_t b
 
 }  // namespace
 
-// Until it is over: it came, failed, was given up, or its request was preempted or is gone.
-bool Engine::State::in_flight(const SharedLoad& load) const {
-  return load.load != 0 && std::ranges::any_of(scheduler.running(), [&load](const auto& run) {
-           return !run->over && run->retrieval.load_number() == load.load;
+// Until it is over: it came, failed, was given up, or its request was preempted or is gone. For a front no longer than
+// the run's own load would have taken.
+bool Engine::State::in_flight(const RequestState& run) const {
+  if (run.awaits.otherwise_s && clock.now_s() >= run.awaits_until_s) return false;
+  return run.awaits.load != 0 && std::ranges::any_of(scheduler.running(), [&run](const auto& each) {
+           return !each->over && each->retrieval.load_number() == run.awaits.load;
          });
 }
 
-// Whether the run waits for another's load in place of its own.
+// Whether the run waits for another's load in place of its own, or of its front.
 bool Engine::State::await_load(RequestState& run) {
-  if (in_flight(run.awaits)) return true;
+  if (in_flight(run)) return true;
   run.awaits = {};
   if (keeps_to_itself(run)) return false;
   std::vector<const Retrieval*> loads;
@@ -49,6 +51,7 @@ bool Engine::State::await_load(RequestState& run) {
   if (loads.empty()) return false;
   const Wanted looked_up = wanted(run);
   run.awaits = cache.shared_load(loads, looked_up.tokens, looked_up.policy, backlog(run, false));
+  if (run.awaits.otherwise_s && clock.now_s() >= run.awaits_until_s) run.awaits = {};
   return run.awaiting();
 }
 
@@ -57,7 +60,7 @@ bool Engine::State::share_loads() {
   bool any = false;
   for (const auto& each : scheduler.running()) {
     RequestState& run = *each;
-    if (run.over || !run.awaiting() || in_flight(run.awaits)) continue;
+    if (run.over || !run.awaiting() || in_flight(run)) continue;
     run.asking = !run.resumed && being_asked(run);
     if (run.asking) continue;
     look_up(run);

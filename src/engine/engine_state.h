@@ -90,7 +90,7 @@ struct Engine::State {
   void pause();
 
   // engine_share.cc
-  bool in_flight(const SharedLoad& load) const;
+  bool in_flight(const RequestState& run) const;
   bool await_load(RequestState& run);
   bool share_loads();
   bool being_asked(const RequestState& run) const;

@@ -54,13 +54,13 @@ bool Engine::State::admit() {
 // bytes come before it begins.
 bool Engine::State::may_begin(RequestState& run, std::uint32_t margin) {
   const auto& running = scheduler.running();
-  if (!in_flight(run.awaits)) run.awaits = {};
+  if (!in_flight(run)) run.awaits = {};
   if (running.empty()) return true;
   const double begun_s = clock.now_s();
   const bool looks = !run.spilled && begun_s >= run.look_again_at_s;
   if (looks && !run.awaiting()) static_cast<void>(await_load(run));
   bool may = blocks.fits(run, running, margin);
-  if (may && !run.spilled && !run.awaiting() && !blocks.may_load(run, running)) may = looks && loads_nothing(run);
+  if (may && !run.spilled && !run.awaits_all() && !blocks.may_load(run, running)) may = looks && loads_nothing(run);
   if (may || !looks) return may;
   const double took_s = clock.now_s() - begun_s;
   run.look_again_at_s = begun_s + std::clamp(kLookTimes * took_s, kLookAgainS, kLookAgainMaxS);
@@ -148,12 +148,18 @@ void Engine::State::look_up(RequestState& run) {
   const std::uint32_t awaited = run.awaits.tokens;
   fetch(run, false);
   if (!run.resumed) charge_less(run, 0);
-  stats.shared_loads += awaited > 0 && !run.from_tiers && run.computed_from >= awaited;
+  if (awaited == 0) return;
+  const bool all = !run.from_tiers && run.computed_from >= awaited;
+  stats.shared_loads += all || cache.pool_prefix(run.prompt, run.retrieval.salt()) >= awaited;
 }
 
 // Looks up the run's prefix; what lies on a tier is on its way then, of its own load or another's that it waits for.
 void Engine::State::fetch(RequestState& run, bool pool_only) {
-  if (!pool_only && await_load(run)) return found(run);
+  if (!pool_only && await_load(run)) {
+    const auto otherwise_s = run.awaits.otherwise_s;
+    if (otherwise_s) run.awaits_until_s = std::min(run.awaits_until_s, clock.now_s() + *otherwise_s);
+    return found(run);
+  }
   const auto [tokens, policy, compressed] = wanted(run);
   if (!tokens.empty()) {
     Backlog before = backlog(run, pool_only);

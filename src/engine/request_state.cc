@@ -48,6 +48,7 @@ std::size_t RequestState::span_at(std::uint32_t position) const {
 void RequestState::begin_again() {
   asking = false;
   awaits = {};
+  awaits_until_s = std::numeric_limits<double>::infinity();
   retrieval = Retrieval();
   compress_once_loaded.reset();
   repetition.reset();

@@ -8,6 +8,7 @@
 // fields.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -50,6 +51,8 @@ class RequestState {
   bool fetching() const { return !looks_up() || compress_once_loaded || repetition || compression || bytes_missing(); }
   // Whether it waits for another's load, and holds no blocks meanwhile.
   bool awaiting() const { return awaits.load != 0 && !asking; }
+  // Likewise for all that it would load.
+  bool awaits_all() const { return awaiting() && !awaits.otherwise_s; }
   // Whether nothing keeps it from looking up its prefix.
   bool looks_up() const { return !asking && !awaiting(); }
   // Meanwhile nothing is computed for it, unless it is alone, or computing meets the load.
@@ -78,8 +81,10 @@ class RequestState {
   // ends with the prompt.
   std::vector<std::uint32_t> span_end;
   Sequence sequence;
-  bool asking = false;         // shared tiers for its prefix, before anything is retrieved
-  SharedLoad awaits;           // likewise another's load, before its own would begin
+  bool asking = false;  // shared tiers for its prefix, before anything is retrieved
+  SharedLoad awaits;    // likewise another's load, before its own would begin
+  // At most, where that brings only the front of what it would load: until its own load would have been there.
+  double awaits_until_s = std::numeric_limits<double>::infinity();
   double look_again_at_s = 0;  // while it has no room yet: whether it would load, or share a load
   Retrieval retrieval;
   std::optional<std::size_t> compress_once_loaded;  // the span, where its exact pages are being loaded

@@ -223,6 +223,130 @@ TEST_F(SharedLoadTest, BudgetsAndNamedMethodsKeepToThemselves) {
   EXPECT_GT(pool_->blocks_total() - pool_->blocks_free(), 3 * 12u) << "each in blocks of its own";
 }
 
+// Requests under the same rules about documents of their own. All lies on the tier alone, which takes a second for what
+// one of them loads.
+class SharedFrontTest : public SharedLoadTest {
+ protected:
+  static constexpr std::uint32_t kRules = 256, kDocument = 192, kAlone = 30;  // tokens, and blocks of one of them
+
+  void SetUp() override { store_all(256); }
+  void store_all(std::uint32_t pool_blocks) {
+    open_over_tier(pool_blocks);
+    alone_.clear();
+    for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 10);
+    for (std::uint32_t document = 1; document <= 3; ++document) alone_.push_back(run(about(document)));
+    bytes_ = bytes_of({1});
+    const auto bytes = static_cast<double>(bytes_);
+    tier_->expect({.latency_s = 0, .read_bytes_per_s = bytes, .write_bytes_per_s = bytes});
+  }
+  static Request about(std::uint32_t document) {
+    Request request = ask(document, kDocument, 1);
+    request.spans.insert(request.spans.begin(),
+                         {.tokens = testing::random_tokens(kRules, 256, 70), .store = true, .label = "rules"});
+    return request;
+  }
+  std::vector<Token> run(Request request) {
+    const Response response = engine_->run(std::move(request));
+    EXPECT_FALSE(response.error);
+    drain();
+    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+    return response.tokens;
+  }
+  // That are read for these documents, one after another.
+  std::uint64_t bytes_of(std::initializer_list<std::uint32_t> documents) {
+    const std::uint64_t before = bytes_read();
+    for (const std::uint32_t document : documents) EXPECT_FALSE(engine_->run(about(document)).error);
+    drain();
+    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
+    return bytes_read() - before;
+  }
+  std::vector<RequestId> submit_about(std::initializer_list<std::uint32_t> documents) {
+    tier_->set_silent(true);
+    std::vector<RequestId> ids;
+    for (const std::uint32_t document : documents) ids.push_back(engine_->submit(about(document)).value());
+    run_some_turns();
+    EXPECT_EQ(engine_->loading(), documents.size());
+    return ids;
+  }
+  std::uint32_t blocks_used() const { return pool_->blocks_total() - pool_->blocks_free(); }
+
+  std::vector<std::vector<Token>> alone_;
+  std::uint64_t bytes_ = 0;  // that one of them loads
+};
+
+TEST_F(SharedFrontTest, OneLoadsTheFrontAndEachItsOwnRest) {
+  const std::uint64_t one_by_one = bytes_of({1, 2, 3}), before = bytes_read();
+  EXPECT_LT(one_by_one, 3 * bytes_);
+  const std::vector<RequestId> ids = submit_about({1, 2, 3});
+  EXPECT_LE(blocks_used(), kAlone);
+  tier_->answer();
+  const auto responses = run_all();
+  ASSERT_EQ(responses.size(), 3u);
+  EXPECT_EQ(bytes_read() - before, one_by_one);
+  EXPECT_EQ(engine_->stats().shared_loads, 2u);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const Response& response = responses.at(ids[i]);
+    EXPECT_EQ(response.cached.from("pool"), i == 0 ? 0u : kRules);
+    EXPECT_EQ(response.cached.from("memory"), i == 0 ? kRules + kDocument : kDocument);
+    EXPECT_EQ(response.tokens, alone_[i]);
+  }
+}
+
+TEST_F(SharedFrontTest, TheNextLoadsItWhereTheFirstIsCancelled) {
+  const std::vector<RequestId> ids = submit_about({1, 2, 3});
+  engine_->cancel(ids[0]);
+  run_some_turns();
+  EXPECT_EQ(engine_->loading(), 2u);
+  EXPECT_LE(blocks_used(), kAlone);
+  tier_->answer();
+  const auto responses = run_all();
+  EXPECT_EQ(responses.at(ids[1]).cached.from("memory"), kRules + kDocument);
+  EXPECT_EQ(responses.at(ids[2]).cached.from("pool"), kRules);
+  EXPECT_EQ(responses.at(ids[2]).tokens, alone_[2]);
+}
+
+TEST_F(SharedFrontTest, NobodyWaitsForItLongerThanForALoadOfItsOwn) {
+  submit_about({1, 2});
+  const double begun_s = time_.now_s();
+  while (blocks_used() <= kAlone && time_.now_s() < begun_s + 8) engine_->run_once();
+  EXPECT_GT(blocks_used(), kAlone);
+  EXPECT_GE(time_.now_s(), begun_s + 1);
+  EXPECT_EQ(cache_->stats().late_loads, 0u) << "the other waits still";
+  tier_->answer();
+  EXPECT_EQ(run_all().size(), 2u);
+  EXPECT_EQ(engine_->stats().shared_loads, 0u);
+}
+
+// So that there is room to compute.
+TEST_F(SharedFrontTest, WhoWaitsForItCountsAsOneThatLoads) {
+  store_all(3 * kAlone + 10);
+  tier_->set_silent(true);
+  for (std::uint32_t document = 1; document <= 3; ++document) ASSERT_TRUE(engine_->submit(about(document)));
+  run_some_turns();
+  EXPECT_EQ(engine_->loading(), 2u);
+  EXPECT_EQ(engine_->waiting(), 1u);
+  tier_->answer();
+  EXPECT_EQ(run_all().size(), 3u);
+}
+
+// The chunk that the front ends in is read with the rest.
+TEST_F(SharedFrontTest, WhatIsReadAgainAllTheSameIsNotWaitedFor) {
+  const auto beginning_with = [](std::uint32_t document) {
+    Request request = ask(document, kDocument, 1);
+    std::vector<Token>& tokens = request.spans[0].tokens;
+    tokens.insert(tokens.begin(), 128, 'x');
+    return request;
+  };
+  for (const std::uint32_t document : {4u, 5u}) run(beginning_with(document));  // the front is stored with the first
+  tier_->set_silent(true);
+  for (const std::uint32_t document : {5u, 4u}) ASSERT_TRUE(engine_->submit(beginning_with(document)));
+  run_some_turns();
+  EXPECT_EQ(engine_->loading(), 2u);
+  EXPECT_GE(blocks_used(), 2 * (128 + kDocument) / 16) << "each in blocks of its own";
+  tier_->answer();
+  EXPECT_EQ(run_all().size(), 2u);
+}
+
 class SharedLossyLoadTest : public SharedLoadTest {
  protected:
   SharedLossyLoadTest() {
