@@ -247,6 +247,9 @@ class Cache {
   // tokens is in `sources`, and what was computed behind lossy KV begins at `lossy_from` (Retrieval).
   void insert_behind_lossy(std::span<const std::int32_t> tokens, const Sequence& sequence,
                            std::vector<SourceUsed> sources, std::uint32_t lossy_from, std::string_view salt = {});
+  // The same of a sequence that ends with the run's last token, the run in the form that `run.method` and `run.keep`
+  // name, exact before: for requests that accept that form.
+  void keep_form(const NewRun& run, const Sequence& sequence);
   // More is known of what forms of a run are worth: its extents are placed anew, and what the pool has of it in a form
   // that is not good enough any more counts as not held.
   void place_again(const Hash128& run);

@@ -139,7 +139,9 @@ void Cache::State::choose_lossy(std::span<const BlockKey> keys, const RequestPol
     }
   }
   const std::uint32_t length = pooled_lossy.blocks * block_tokens(), in_pool = choice.pool_tokens;
-  if (length <= in_pool) return;
+  // All of the form that is named: of exact pages it would have to be made.
+  const bool whole_form = policy.named() && pooled_lossy.blocks == keys.size();
+  if (length == 0 || length < in_pool || (length == in_pool && !whole_form)) return;
   LossyPrefix& prefix = *pooled_lossy.prefix;
   for (auto source = prefix.sources.begin(); source != prefix.sources.end(); ++source) {
     if (!source->lossy()) continue;  // of the others more may be known than when they were loaded
@@ -151,7 +153,7 @@ void Cache::State::choose_lossy(std::span<const BlockKey> keys, const RequestPol
   const double lost_s = policy.named() ? 0 : loss_s(expected_quality(first_of(prefix.sources, length)));
   const bool may_load = !policy.named() && !backlog.pool_only;
   const double otherwise_s = may_load ? std::min(computed_s, brought_s(found, length)) : computed_s;
-  if (lost_s >= otherwise_s) return;
+  if (!whole_form && lost_s >= otherwise_s) return;
   choice.lossy = pooled_lossy;
   choice.pool_tokens = length;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cache/cache_state.h"
+#include "extents/extent_io.h"
 
 namespace shale {
 namespace {
@@ -81,7 +82,7 @@ bool Cache::State::accepts(std::span<const SourceUsed> sources, const RequestPol
   return std::ranges::all_of(sources, [&](const SourceUsed& source) {
     if (!source.lossy()) return true;
     if (policy.named()) {
-      return !source.behind_lossy && source.method == *policy.method && source.keep == policy.keep;
+      return !source.behind_lossy && source.method == *policy.method && source.keep == grid_keep(policy.keep);
     }
     const bool read_in_part = source.method == planner.method && source.keep < planner.keep;
     if (read_in_part && policy.quality_min > 0) return false;  // as store_needs
@@ -118,6 +119,23 @@ void Cache::State::keep_lossy(LossyPrefix prefix, std::span<const std::int32_t> 
                               std::uint32_t reproducible) {
   if (accepts(prefix.sources, {})) note_in_pool(tokens, salt, prefix.keys, reproducible, prefix.lossy_from);
   lossy.keep(std::move(prefix));
+}
+
+void Cache::keep_form(const NewRun& run, const Sequence& sequence) {
+  State& s = *state_;
+  const std::uint32_t end = sequence.length();
+  LossyPrefix prefix{.keys = s.keys_of(run.tokens, run.salt),
+                     .lossy_from = end,
+                     .pages = sequence.fork(),
+                     .sources = {},
+                     .used_s = s.clock.now_s()};
+  const std::string pool(kPoolSource);
+  if (run.first > 0) prefix.sources.push_back({.where = pool, .tokens = run.first});
+  SourceUsed form{.where = pool, .method = *run.method, .keep = grid_keep(run.keep), .tokens = end - run.first};
+  form.run = run_name(prefix.keys.back());
+  form.quality = s.expected(form);
+  prefix.sources.push_back(std::move(form));
+  s.keep_lossy(std::move(prefix), run.tokens, run.salt, run.reproducible);
 }
 
 void Cache::insert_behind_lossy(std::span<const std::int32_t> tokens, const Sequence& sequence,

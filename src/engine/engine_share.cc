@@ -1,5 +1,5 @@
-// Requests that begin alike and come together: one loads what they have in common, the others wait for that, hold no
-// blocks meanwhile, and share its own.
+// Requests that begin alike and come together: one loads what they have in common, or makes the form that they name;
+// the others wait for that, hold no blocks meanwhile, and share its own.
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -28,21 +28,50 @@ bool may_share(const RequestState& run, const RequestState& other, std::size_t b
   return std::ranges::equal(std::span(run.prompt).first(block_tokens), std::span(other.prompt).first(block_tokens));
 }
 
+// Whether the form that it names is still to come, made or loaded, of which one that waits for another brings none.
+bool brings_form(const RequestState& other) {
+  const bool not_yet = other.fetching() || (other.prefilling_prompt() && !other.sequence.lossy());
+  return !other.over && other.looks_up() && other.request.insert_prefix && not_yet;
+}
+
 }  // namespace
 
 // Until it is over: it came, failed, was given up, or its request was preempted or is gone. For a front no longer than
 // the run's own load would have taken.
 bool Engine::State::in_flight(const RequestState& run) const {
   if (run.awaits.otherwise_s && clock.now_s() >= run.awaits_until_s) return false;
-  return run.awaits.load != 0 && std::ranges::any_of(scheduler.running(), [&run](const auto& each) {
+  return run.awaiting() && std::ranges::any_of(scheduler.running(), [&run](const auto& each) {
+           if (run.awaits_form != 0) return each->id == run.awaits_form && brings_form(*each);
            return !each->over && each->retrieval.load_number() == run.awaits.load;
          });
 }
 
-// Whether the run waits for another's load in place of its own, or of its front.
-bool Engine::State::await_load(RequestState& run) {
+// Whether the run waits for another of its tenant, whose turn is no later, that brings the form that both name.
+bool Engine::State::await_form(RequestState& run) {
+  const auto span = wanted(run).compressed;
+  if (!span || !run.drawn.empty() || run.span_begin(*span) == run.span_end[*span]) return false;
+  const RequestPolicy& policy = run.request.policy;
+  const auto same = [&](const std::unique_ptr<RequestState>& each) {
+    const RequestState& other = *each;
+    if (&other == &run || !brings_form(other) || other.share != run.share) return false;
+    const RequestPolicy& others = other.request.policy;
+    if (other.request.priority < run.request.priority || others.salt != policy.salt) return false;
+    if (others.method != policy.method || others.keep != policy.keep || wanted(other).compressed != span) return false;
+    const std::uint32_t end = run.span_end[*span];
+    return other.span_begin(*span) == run.span_begin(*span) && other.span_end[*span] == end &&
+           std::ranges::equal(std::span(run.prompt).first(end), std::span(other.prompt).first(end));
+  };
+  const auto other = std::ranges::find_if(scheduler.running(), same);
+  if (other == scheduler.running().end()) return false;
+  run.awaits_form = (*other)->id;
+  return true;
+}
+
+// Whether the run waits for another's load in place of its own, or of its front, or for a form.
+bool Engine::State::await_other(RequestState& run) {
   if (in_flight(run)) return true;
-  run.awaits = {};
+  run.await_nobody();
+  if (await_form(run)) return true;
   if (keeps_to_itself(run)) return false;
   std::vector<const Retrieval*> loads;
   for (const auto& each : scheduler.running()) {
@@ -55,7 +84,8 @@ bool Engine::State::await_load(RequestState& run) {
   return run.awaiting();
 }
 
-// Those whose load of another is over look again: they share what came, and load what did not, one for all.
+// Those who need not wait for another any more look again: they share what came, and load, or make, what did not, one
+// for all.
 bool Engine::State::share_loads() {
   bool any = false;
   for (const auto& each : scheduler.running()) {

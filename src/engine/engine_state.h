@@ -1,6 +1,6 @@
 // An engine's parts, and what joins them: engine.cc (requests in and out), engine_turn.cc (who begins, what is loaded),
-// engine_share.cc (who waits for the load of another), engine_preempt.cc (whose place is taken), engine_guest.cc (who
-// measures in spare places), engine_step.cc (forward steps), engine_repetition.cc (in which a span is repeated).
+// engine_share.cc (who waits for another), engine_preempt.cc (whose place is taken), engine_guest.cc (who measures in
+// spare places), engine_step.cc (forward steps), engine_repetition.cc (in which a span is repeated).
 #pragma once
 
 #include <functional>
@@ -91,7 +91,8 @@ struct Engine::State {
 
   // engine_share.cc
   bool in_flight(const RequestState& run) const;
-  bool await_load(RequestState& run);
+  bool await_form(RequestState& run);
+  bool await_other(RequestState& run);
   bool share_loads();
   bool being_asked(const RequestState& run) const;
 

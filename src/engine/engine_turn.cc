@@ -54,11 +54,11 @@ bool Engine::State::admit() {
 // bytes come before it begins.
 bool Engine::State::may_begin(RequestState& run, std::uint32_t margin) {
   const auto& running = scheduler.running();
-  if (!in_flight(run)) run.awaits = {};
+  if (!in_flight(run)) run.await_nobody();
   if (running.empty()) return true;
   const double begun_s = clock.now_s();
   const bool looks = !run.spilled && begun_s >= run.look_again_at_s;
-  if (looks && !run.awaiting()) static_cast<void>(await_load(run));
+  if (looks && !run.awaiting()) static_cast<void>(await_other(run));
   bool may = blocks.fits(run, running, margin);
   if (may && !run.spilled && !run.awaits_all() && !blocks.may_load(run, running)) may = looks && loads_nothing(run);
   if (may || !looks) return may;
@@ -155,7 +155,7 @@ void Engine::State::look_up(RequestState& run) {
 
 // Looks up the run's prefix; what lies on a tier is on its way then, of its own load or another's that it waits for.
 void Engine::State::fetch(RequestState& run, bool pool_only) {
-  if (!pool_only && await_load(run)) {
+  if (!pool_only && await_other(run)) {
     const auto otherwise_s = run.awaits.otherwise_s;
     if (otherwise_s) run.awaits_until_s = std::min(run.awaits_until_s, clock.now_s() + *otherwise_s);
     return found(run);

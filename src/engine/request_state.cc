@@ -47,7 +47,7 @@ std::size_t RequestState::span_at(std::uint32_t position) const {
 
 void RequestState::begin_again() {
   asking = false;
-  awaits = {};
+  await_nobody();
   awaits_until_s = std::numeric_limits<double>::infinity();
   retrieval = Retrieval();
   compress_once_loaded.reset();

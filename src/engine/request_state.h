@@ -49,8 +49,8 @@ class RequestState {
   // Whether it still asks for, waits for or loads what is cached of its prompt, or what is to be compressed of it is
   // not yet.
   bool fetching() const { return !looks_up() || compress_once_loaded || repetition || compression || bytes_missing(); }
-  // Whether it waits for another's load, and holds no blocks meanwhile.
-  bool awaiting() const { return awaits.load != 0 && !asking; }
+  // Whether it waits for another's load, or for the form that another makes, and holds no blocks meanwhile.
+  bool awaiting() const { return (awaits.load != 0 || awaits_form != 0) && !asking; }
   // Likewise for all that it would load.
   bool awaits_all() const { return awaiting() && !awaits.otherwise_s; }
   // Whether nothing keeps it from looking up its prefix.
@@ -64,6 +64,10 @@ class RequestState {
   // Whether the next step computes its last token drawn, for the next.
   bool decoding() const { return !over && !loading() && !prefilling(); }
   std::size_t known() const { return prompt.size() + (drawn.empty() ? 0 : drawn.size() - 1); }
+  void await_nobody() {
+    awaits = {};
+    awaits_form = 0;
+  }
   // Gives up all that it holds, and is computed from its first token.
   void begin_again();
   // Positions still to come at most.
@@ -85,6 +89,7 @@ class RequestState {
   SharedLoad awaits;    // likewise another's load, before its own would begin
   // At most, where that brings only the front of what it would load: until its own load would have been there.
   double awaits_until_s = std::numeric_limits<double>::infinity();
+  RequestId awaits_form = 0;   // of whom the form that both name is to come; 0: of nobody
   double look_again_at_s = 0;  // while it has no room yet: whether it would load, or share a load
   Retrieval retrieval;
   std::optional<std::size_t> compress_once_loaded;  // the span, where its exact pages are being loaded

@@ -161,6 +161,7 @@ Status Storing::begin_compression(RequestState& run, NewRun part) const {
 
 void Storing::compressed(RequestState& run) {
   const std::unique_ptr<SpanCompression> done = std::move(run.compression);
+  if (run.request.insert_prefix) cache_.keep_form(done->run(), done->result());
   store(run, std::move(done->run()));
   run.sequence = std::move(done->result());
   run.response.lossy = true;

@@ -32,7 +32,7 @@ class Storing {
   Status compress(RequestState& run, std::size_t span);
   // Goes on with that once the run's repetition is over.
   Status compress_repeated(RequestState& run);
-  // Ends it: the result takes the place of the exact pages, and both are stored.
+  // Ends it: the result takes the place of the exact pages. Both are stored, and in the pool others may share both.
   void compressed(RequestState& run);
   // Called once nobody waits for a first token: shares the prompt's blocks and queues its spans for storing.
   void prompt_done(RequestState& run);
