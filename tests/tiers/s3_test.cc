@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
@@ -55,9 +56,9 @@ TEST_F(S3Test, ListsGoOnPageAfterPage) {
   EXPECT_EQ(open(server)->used_bytes(), 10 * 4096u);
 }
 
-// No list is answered before so many are asked for.
+// So many, and no more: no list is answered before they are asked for.
 TEST_F(S3Test, ManyObjectsAreLookedUpTogether) {
-  constexpr int kTogether = 26;
+  constexpr int kTogether = 256;
   S3Server server;
   const auto tier = open(server, "&timeout=60s");
   ASSERT_TRUE(tier->write(blob_id(7, 3), blob_bytes(blob_id(7, 3), 10))->wait());
@@ -65,17 +66,20 @@ TEST_F(S3Test, ManyObjectsAreLookedUpTogether) {
   for (std::uint64_t i = 0; i < 512; ++i) objects.push_back(blob_id(i, 0).object);
   std::mutex mutex;
   std::condition_variable more;
-  int asked = 0;
+  int asked = 0, answered = 0, most = 0;
   server.set_fault([&](const S3Asked&, S3Answer right) {
     std::unique_lock lock(mutex);
-    ++asked;
+    most = std::max(most, ++asked - answered);
     more.notify_all();
     const bool together = more.wait_for(lock, std::chrono::seconds(20), [&] { return asked >= kTogether; });
+    more.wait_for(lock, std::chrono::milliseconds(200), [&] { return asked > kTogether; });  // which does not come
+    ++answered;
     return together ? right : S3Answer{.status = 403};
   });
   const auto parts = tier->parts_of(objects);
   server.set_fault({});
   ASSERT_TRUE(parts) << parts.error().message;
+  EXPECT_EQ(most, kTogether);
   EXPECT_EQ(parts->size(), 512u);
   EXPECT_THAT((*parts)[7], ::testing::ElementsAre(3u));
   EXPECT_TRUE((*parts)[8].empty());
