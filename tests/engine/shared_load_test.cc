@@ -5,72 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include "engine/loading_fixture.h"
+#include "engine/shared_load_fixture.h"
 
 namespace shale {
 namespace {
 
-using testing::LoadingTest;
-
-constexpr std::uint32_t kAlone = 15;  // blocks of a document, its question and the answer
-
-// Requests are about document 1, of which 192 tokens are loaded.
-class SharedLoadTest : public LoadingTest {
- protected:
-  // The document lies on the tier alone, and loading it pays.
-  void store(std::uint32_t pool_blocks) {
-    open_over_tier(pool_blocks);
-    for (int i = 0; i < 3; ++i) cache_->note_prefill(100, 0, 10);
-    static_cast<void>(stored_answer(1));
-  }
-  RequestId submit(std::uint32_t question, const RequestPolicy& policy = {}) {
-    Request request = ask(1, 200, question);
-    request.policy = policy;
-    return engine_->submit(std::move(request)).value();
-  }
-  std::vector<RequestId> submit_all(std::uint32_t count) {
-    std::vector<RequestId> ids;
-    for (std::uint32_t question = 1; question <= count; ++question) ids.push_back(submit(question));
-    return ids;
-  }
-  // Until all that were submitted are over; in their order.
-  std::map<RequestId, Response> run_all() {
-    std::map<RequestId, Response> responses;
-    for (int turn = 0; turn < 100'000 && engine_->run_once() && engine_->running() + engine_->waiting() > 0; ++turn) {
-      blocks_used_ = std::max(blocks_used_, pool_->blocks_total() - pool_->blocks_free());
-      const Status sound = pool_->check_integrity();
-      EXPECT_TRUE(sound) << sound.error().message;
-    }
-    for (Response& response : engine_->finished()) {
-      EXPECT_FALSE(response.error) << response.error->message;
-      responses.emplace(response.id, std::move(response));
-    }
-    return responses;
-  }
-  void run_some_turns() {
-    for (int i = 0; i < 3; ++i) engine_->run_once();
-  }
-  // That so many load, and so many take what these bring from the pool.
-  static void expect_sources(const std::map<RequestId, Response>& responses, std::ptrdiff_t load,
-                             std::ptrdiff_t share) {
-    const auto from = [&](const char* source, std::uint32_t least) {
-      return std::ranges::count_if(responses,
-                                   [&](const auto& each) { return each.second.cached.from(source) >= least; });
-    };
-    EXPECT_EQ(from("memory", 192), load);
-    EXPECT_EQ(from("pool", 192), share);
-  }
-  std::uint64_t bytes_read() const { return tier_->stats().read_bytes; }
-  std::uint64_t bytes_of_one() {
-    const std::uint64_t before = bytes_read();
-    submit(9);
-    static_cast<void>(run_all());
-    EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
-    return bytes_read() - before;
-  }
-
-  std::uint32_t blocks_used_ = 0;
-};
+using testing::kAlone;
+using testing::SharedLoadTest;
 
 TEST_F(SharedLoadTest, OneLoadServesAllWhoComeTogether) {
   store(256);
@@ -345,98 +286,6 @@ TEST_F(SharedFrontTest, WhatIsReadAgainAllTheSameIsNotWaitedFor) {
   EXPECT_GE(blocks_used(), 2 * (128 + kDocument) / 16) << "each in blocks of its own";
   tier_->answer();
   EXPECT_EQ(run_all().size(), 2u);
-}
-
-class SharedLossyLoadTest : public SharedLoadTest {
- protected:
-  SharedLossyLoadTest() {
-    planner_ = "fixed:int8";
-    store(256);
-  }
-};
-
-TEST_F(SharedLossyLoadTest, LossyFormsAreSharedLikewise) {
-  const std::uint64_t one = bytes_of_one(), before = bytes_read();
-  EXPECT_GT(one, 0u);
-  static_cast<void>(submit_all(4));
-  const auto responses = run_all();
-  EXPECT_EQ(bytes_read() - before, one);
-  expect_sources(responses, 1, 3);
-  for (const auto& [id, response] : responses) EXPECT_TRUE(response.lossy);
-}
-
-// Of 192 tokens that are loaded, and a question and an answer whose last block is not whole.
-class LossyTurnTest : public SharedLossyLoadTest {
- protected:
-  static Request turn(const RequestPolicy& policy, std::vector<Token> rest) {
-    Request request = ask(1, 200, 1);
-    request.spans[1].tokens.insert(request.spans[1].tokens.end(), rest.begin(), rest.end());
-    request.policy = policy;
-    request.store_answer = request.ignore_end = true;
-    request.max_tokens = 40;
-    return request;
-  }
-  // A turn, and what the pool and the tier have of the next.
-  CachedTokens second_turn(const RequestPolicy& policy = {}) {
-    const Response first = engine_->run(turn(policy, {}));
-    EXPECT_FALSE(first.error);
-    EXPECT_TRUE(first.lossy);
-    drain();
-    const Response second = engine_->run(turn(policy, first.tokens));
-    EXPECT_FALSE(second.error);
-    EXPECT_TRUE(second.lossy);
-    drain();
-    rest_ = first.tokens;
-    return second.cached;
-  }
-  CachedTokens cached(const RequestPolicy& policy) {
-    const Response response = engine_->run(turn(policy, rest_));
-    drain();
-    return response.cached;
-  }
-
-  std::vector<Token> rest_;
-};
-
-TEST_F(LossyTurnTest, WhatIsComputedBehindThemIsThereForTheNextTurn) {
-  const CachedTokens second = second_turn();
-  EXPECT_EQ(second.from("pool"), 240u);
-  EXPECT_EQ(second.from("memory"), 0u);
-  EXPECT_EQ(cached({.exact = true}).total(), 0u);
-}
-
-// The document is everybody's, the turn is of those with the same salt.
-TEST_F(LossyTurnTest, BehindWhatIsPublishedLikewiseForItsOwnSalt) {
-  cache_->publish(ask(1, 200, 1).spans[0].tokens);
-  EXPECT_EQ(second_turn({.salt = "mine"}).from("pool"), 240u);
-  EXPECT_EQ(cached({.salt = "theirs"}).total(), 192u);
-  EXPECT_EQ(cached({}).total(), 192u);
-  EXPECT_EQ(cached({.salt = "mine"}).from("pool"), 240u);
-  const auto bytes = [&] {
-    std::uint64_t sum = 0;
-    cache_->store().for_each_extent([&](const StoreExtent& extent) { sum += extent.bytes; });
-    return sum;
-  };
-  const std::uint64_t before = bytes();
-  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_total()));
-  EXPECT_EQ(second_turn({.salt = "yours"}).from("pool"), 240u);
-  EXPECT_EQ(bytes(), before) << "nothing is stored that could not be found";
-}
-
-TEST_F(SharedLossyLoadTest, WhoDemandsExactnessDoesNotWaitForThem) {
-  tier_->set_silent(true);
-  submit(1);
-  const RequestId exact = submit(2, {.exact = true});
-  std::vector<Response> finished;
-  for (int turn = 0; turn < 1000 && finished.empty(); ++turn) {
-    engine_->run_once();
-    finished = engine_->finished();
-  }
-  ASSERT_EQ(finished.size(), 1u);
-  EXPECT_EQ(finished[0].id, exact);
-  EXPECT_FALSE(finished[0].lossy);
-  EXPECT_EQ(finished[0].cached.total(), 0u);
-  EXPECT_EQ(engine_->loading(), 1u);
 }
 
 }  // namespace
