@@ -30,16 +30,18 @@ function(shale_room name)
     $<INSTALL_INTERFACE:include>)
 endfunction()
 
-# shale_room_tests(NAME): the test program NAME_test from tests/NAME/*_test.cc, registered with ctest case by case.
+# shale_room_tests(NAME COST number [LINK libraries…]): the test program NAME_test from tests/NAME/*_test.cc, registered with
+# ctest case by case; those of higher cost are begun first.
 function(shale_room_tests name)
+  cmake_parse_arguments(TESTS "" "COST" "LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*_test.cc)
   if(sources)
     add_executable(${name}_test ${sources})
-    target_link_libraries(${name}_test PRIVATE shale_${name} shale_warnings GTest::gmock GTest::gtest_main ${ARGN})
+    target_link_libraries(${name}_test PRIVATE shale_${name} shale_warnings GTest::gmock GTest::gtest_main ${TESTS_LINK})
     target_include_directories(${name}_test PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-    target_compile_options(${name}_test PRIVATE ${SHALE_QUICK_TO_COMPILE})
+    target_compile_options(${name}_test PRIVATE ${SHALE_QUICKEST_TO_COMPILE})
     target_precompile_headers(${name}_test REUSE_FROM shale_precompiled_for_tests)
     shale_unite(${name}_test)
-    gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+    gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 COST ${TESTS_COST})
   endif()
 endfunction()

@@ -3,8 +3,10 @@ find_program(SHALE_CCACHE ccache)
 if(SHALE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER ${SHALE_CCACHE})
   # What ccache has to look away from where headers are precompiled; and these, large as they are, it reads but once.
+  # By what a compilation read, byte for byte (DEPEND): a header of which only comments changed is another file, and one that
+  # was precompiled before is read twice, for #pragma once does not know it again.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_INODECACHE=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 CCACHE_INODECACHE=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
     ${SHALE_CCACHE})
 endif()
 find_program(SHALE_MOLD mold)
@@ -24,8 +26,10 @@ if(SHALE_BUILD_FUZZERS)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# For what computes nothing by itself, in releases: compiles in half the time.
+# In releases, for what computes next to nothing, which compiles in half the time; and for what computes nothing (commands,
+# tests), in a quarter less than that.
 set(SHALE_QUICK_TO_COMPILE $<$<CONFIG:Release>:-O1>)
+set(SHALE_QUICKEST_TO_COMPILE $<$<CONFIG:Release>:-Og>)
 
 add_library(shale_warnings INTERFACE)
 target_compile_options(shale_warnings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion

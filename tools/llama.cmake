@@ -5,8 +5,12 @@ function(shale_finish_llama)
     return()
   endif()
 
-  # The kernels are ggml's. The graphs of a hundred architectures take minutes to optimise, and Shale runs none of them.
-  target_compile_options(llama PRIVATE -O1)
+  # The kernels are ggml's. The graphs of a hundred architectures take minutes to optimise, and Shale runs none of them; it
+  # reads vocabularies and makes tokens of texts.
+  target_compile_options(llama PRIVATE -O0)
+  set(used llama-vocab.cpp llama-model-loader.cpp unicode.cpp unicode-data.cpp)
+  list(TRANSFORM used PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/src/)
+  set_property(SOURCE ${used} TARGET_DIRECTORY llama APPEND PROPERTY COMPILE_OPTIONS -O1)
 
   set(common ${CMAKE_CURRENT_SOURCE_DIR}/common)
   file(GLOB jinja ${common}/jinja/*.cpp)
