@@ -4,8 +4,9 @@
 //
 // Mooncake's traces (github.com/kvcache-ai/Mooncake, FAST '25 release: 512 tokens a block, milliseconds), NVIDIA
 // Dynamo's in the same form, Qwen-Bailian's (github.com/alibaba-edu/qwen-bailian-usagetraces-anon: 16 tokens a block,
-// seconds, known by `chat_id`), and anybody's. Two fields are ours: `block_size`, and `output_hash_ids`, the blocks of
-// the answer, each full and following the prompt's, which then are full ones only.
+// seconds, known by `chat_id`), and anybody's. Three fields are ours: `block_size`; `output_hash_ids`, the blocks of
+// the answer, each full and following the prompt's, which then are full ones only; and `unnamed_length`, tokens at the
+// prompt's end that are in no block.
 #include <cmath>
 
 #include "trace/formats.h"
@@ -14,9 +15,10 @@
 namespace shale {
 namespace {
 
-enum Field : std::size_t { kTimestamp, kInput, kOutput, kIds, kOutputIds, kBlockSize, kChatId };
-constexpr std::array<std::string_view, 7> kNames = {"timestamp",       "input_length", "output_length", "hash_ids",
-                                                    "output_hash_ids", "block_size",   "chat_id"};
+enum Field : std::size_t { kTimestamp, kInput, kOutput, kIds, kOutputIds, kBlockSize, kChatId, kUnnamed };
+constexpr std::array<std::string_view, 8> kNames = {"timestamp", "input_length",    "output_length",
+                                                    "hash_ids",  "output_hash_ids", "block_size",
+                                                    "chat_id",   "unnamed_length"};
 
 // The block size of which `blocks` fit `tokens`: 512 where it fits, else the smallest power of two that does; 0 for
 // none.
@@ -45,7 +47,7 @@ class HashIdReader final : public LineTraceReader {
     if (!more) return false;
     output_.clear();
     double time = 0;
-    std::uint32_t block_size = 0;
+    std::uint32_t block_size = 0, unnamed = 0;
     const auto on_field = [&](std::size_t field, JsonValue value) -> Status {
       switch (field) {
         case kTimestamp:
@@ -60,6 +62,8 @@ class HashIdReader final : public LineTraceReader {
           return read_ids(value, output_);
         case kBlockSize:
           return json_.count(value, block_size);
+        case kUnnamed:
+          return json_.count(value, unnamed);
         default:
           return json_.skip(value);
       }
@@ -68,7 +72,11 @@ class HashIdReader final : public LineTraceReader {
     for (const Field field : {kTimestamp, kInput, kIds}) {
       if (!places[field]) return json_.fail_at(lines_.line().data(), "\"{}\" is missing", kNames[field]);
     }
-    SHALE_TRY(check_block_size(request, block_size, places));
+    if (unnamed > request.input_tokens) {
+      return json_.fail_at(places[kUnnamed], "{} tokens in no block, of {} in all", unnamed, request.input_tokens);
+    }
+    SHALE_TRY(check_block_size(request, block_size, request.input_tokens - unnamed, places));
+    if (unnamed > 0) SHALE_TRY(check_unnamed(request, request.input_tokens - unnamed, places));
     SHALE_TRY(add_output(request, places));
     const bool seconds =
         unit_ == TimestampUnit::kByFormat ? places[kChatId] != nullptr : unit_ == TimestampUnit::kSeconds;
@@ -83,14 +91,26 @@ class HashIdReader final : public LineTraceReader {
     });
   }
 
-  Status check_block_size(const RawRequest& request, std::uint32_t block_size, const JsonPlaces& places) {
+  // `tokens` are in blocks, and others are not.
+  Status check_unnamed(const RawRequest& request, std::uint64_t tokens, const JsonPlaces& places) {
+    if (request.blocks.size() * block_tokens_ != tokens) {
+      return json_.fail_at(places[kUnnamed], "tokens in no block follow full blocks: {} tokens are no {} of {}", tokens,
+                           request.blocks.size(), block_tokens_);
+    }
+    if (output_.empty()) return {};
+    return json_.fail_at(places[kUnnamed], "the answer's blocks cannot follow tokens that are in none");
+  }
+
+  // `tokens` are in blocks.
+  Status check_block_size(const RawRequest& request, std::uint32_t block_size, std::uint64_t tokens,
+                          const JsonPlaces& places) {
     if (places[kBlockSize] && (block_size == 0 || block_size > kBlockTokensMax)) {
       return json_.fail_at(places[kBlockSize], "a block has 1 to {} tokens", kBlockTokensMax);
     }
     if (places[kBlockSize] && block_tokens_ != 0 && block_size != block_tokens_) {
       return json_.fail_at(places[kBlockSize], "blocks of {} tokens among blocks of {}", block_size, block_tokens_);
     }
-    const std::uint64_t blocks = request.blocks.size(), tokens = request.input_tokens;
+    const std::uint64_t blocks = request.blocks.size();
     if (block_tokens_ == 0) block_tokens_ = block_size ? block_size : guess_block_tokens(blocks, tokens);
     if (block_tokens_ == 0) {
       return json_.fail_at(places[kIds], "{} blocks do not tell the size of one in {} tokens; say how many a block has",

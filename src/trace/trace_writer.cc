@@ -31,7 +31,8 @@ void append_plain(const RawRequest& request, Ids prompt, Ids output, std::string
   append_runs(output, line);
 }
 
-void append_json(const RawRequest& request, Ids prompt, Ids output, std::uint32_t block_tokens, std::string& line) {
+void append_json(const RawRequest& request, Ids prompt, Ids output, std::uint32_t block_tokens, std::uint64_t unnamed,
+                 std::string& line) {
   fmt::format_to(std::back_inserter(line),
                  R"({{"timestamp": {}, "input_length": {}, "output_length": {}, "block_size": {}, "hash_ids": [{}])",
                  request.arrival_s * 1000, request.input_tokens, request.output_tokens, block_tokens,
@@ -39,6 +40,7 @@ void append_json(const RawRequest& request, Ids prompt, Ids output, std::uint32_
   if (!output.empty()) {
     fmt::format_to(std::back_inserter(line), R"(, "output_hash_ids": [{}])", fmt::join(output, ", "));
   }
+  if (unnamed > 0) fmt::format_to(std::back_inserter(line), R"(, "unnamed_length": {})", unnamed);
   line += '}';
 }
 
@@ -65,11 +67,17 @@ Result<TraceWriter> TraceWriter::create(const std::filesystem::path& path, Trace
 Status TraceWriter::write(const RawRequest& request) {
   const Ids blocks = request.blocks;
   const Ids prompt = blocks.first(blocks.size() - request.output_blocks), output = blocks.last(request.output_blocks);
+  const std::uint64_t named = prompt.size() * block_tokens_;
+  const std::uint64_t unnamed = request.input_tokens >= named + block_tokens_ ? request.input_tokens - named : 0;
   line_.clear();
   if (form_ == TraceForm::kPlain) {
+    if (unnamed > 0) {
+      return fail(ErrorCode::kInvalidArgument,
+                  "{}: {} tokens of a prompt are in no block, which JSON lines alone can say", file_, unnamed);
+    }
     append_plain(request, prompt, output, line_);
   } else {
-    append_json(request, prompt, output, block_tokens_, line_);
+    append_json(request, prompt, output, block_tokens_, unnamed, line_);
   }
   return put();
 }

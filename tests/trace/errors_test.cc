@@ -45,6 +45,13 @@ TEST_F(TraceErrorTest, HashIds) {
        "2:73: the prompt's last block is not full"},
       {good + R"({"timestamp": 0, "input_length": 600, "output_length": 9, "hash_ids": [1], "output_hash_ids": [3]})",
        "2:95: 1 blocks of answer, but 609 tokens fill only 0"},
+      {good + R"({"timestamp": 0, "input_length": 600, "unnamed_length": 601, "hash_ids": []})",
+       "2:57: 601 tokens in no block, of 600 in all"},
+      {good + R"({"timestamp": 0, "input_length": 600, "unnamed_length": 60, "hash_ids": [1, 2]})",
+       "2:57: tokens in no block follow full blocks: 540 tokens are no 2 of 512"},
+      {good + R"({"timestamp": 0, "input_length": 600, "output_length": 600, "unnamed_length": 88, "hash_ids": [1], )" +
+           R"("output_hash_ids": [3]})",
+       "2:79: the answer's blocks cannot follow tokens that are in none"},
       {good + "\n" + R"({"timestamp": -1, "input_length": 600, "hash_ids": [1, 2]})",
        "3:15: the request comes 0.001 s"},
       {good + R"({"timestamp": 1.7e308, "input_length": 600, "hash_ids": [1, 2]})",

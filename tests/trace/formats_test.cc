@@ -81,6 +81,16 @@ TEST_F(FormatTest, MooncakeOfAnotherBlockSizeIsRecognised) {
   EXPECT_EQ(trace_of(one + "}", options).block_tokens, 100u);
 }
 
+TEST_F(FormatTest, TokensAtAPromptsEndMayBeInNoBlock) {
+  const Trace trace = trace_of(
+      "{\"timestamp\": 0, \"input_length\": 70, \"block_size\": 16, \"unnamed_length\": 38, \"hash_ids\": [1, 2]}\n"
+      "{\"timestamp\": 0, \"input_length\": 5, \"unnamed_length\": 5, \"hash_ids\": []}\n");
+  EXPECT_THAT(trace.blocks, ElementsAre(0, 1));
+  EXPECT_EQ(trace.requests[0].input_tokens, 70u);
+  EXPECT_FALSE(trace.last_is_partial(trace.requests[0]));
+  EXPECT_EQ(trace.requests[1].input_tokens, 5u);
+}
+
 TEST_F(FormatTest, IdsAreNumbersOrStrings) {
   const Trace trace = trace_of(
       "{\"timestamp\": 0, \"input_length\": 1024, \"hash_ids\": [-3, \"a9f0\"]}\n"

@@ -69,6 +69,20 @@ TEST_F(WriterTest, RandomTracesComeBack) {
   }
 }
 
+TEST_F(WriterTest, OnlyJsonLinesSayThatTokensAreInNoBlock) {
+  const RawRequest request{.input_tokens = 2 * kBlockTokens + 100, .blocks = {1, 2}};
+  const auto read = requests_of(write({request}, TraceForm::kJsonLines, "t"));
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0].input_tokens, request.input_tokens);
+  EXPECT_EQ(read[0].blocks, request.blocks);
+  auto plain = TraceWriter::create(folder_.path() / "plain", TraceForm::kPlain, kBlockTokens);
+  ASSERT_TRUE(plain);
+  const Status written = plain->write(request);
+  ASSERT_FALSE(written);
+  EXPECT_THAT(written.error().message, HasSubstr("100 tokens"));
+  EXPECT_TRUE(plain->finish());
+}
+
 TEST_F(WriterTest, NamesThatEndInGzAreCompressed) {
   std::mt19937_64 random(1);
   const auto requests = random_requests(random);
