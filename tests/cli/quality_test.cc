@@ -142,6 +142,18 @@ TEST_F(QualityTest, AProfileIsComparedWithQuestionsHeldOutOfIt) {
   EXPECT_THAT(run(profile).out, HasSubstr("HELD OUT"));
 }
 
+TEST_F(QualityTest, AProfileMayBeOfADocumentsBeginning) {
+  const auto tokens = [&](const std::string& most) {
+    return run({"profile", "--context", context_, "--context-tokens", most, "--profile-methods", "knorm",
+                "--answer-tokens", "6", "--question", "What?", "--json"})
+        .object()["tokens"]
+        .get<int>();
+  };
+  EXPECT_EQ(tokens("1000000"), tokens("0"));
+  EXPECT_LE(tokens("80"), 80 + 16) << "and a block that a chat's first words take";
+  EXPECT_LT(tokens("80"), tokens("0"));
+}
+
 TEST_F(QualityTest, PredictsAndSaysHowWell) {
   const Words predict = quality({"--compare", "knorm,random,int8", "--predict", "--contexts-max", "1"});
   const Outcome outcome = run(predict);

@@ -10,6 +10,7 @@
 #include "core/interrupt.h"
 #include "core/text_file.h"
 #include "core/units.h"
+#include "core/utf8.h"
 #include "profile/drift.h"
 #include "profile/profile.h"
 #include "runtime/serving.h"
@@ -22,6 +23,7 @@ struct ProfileCommandOptions {
   OutputOptions output;
   ProfileOptions profile;
   std::string context, questions_file, held_out_file;
+  std::uint32_t context_tokens = 0;
   std::vector<std::string> questions;
   bool if_drifted = false;
   DriftOptions drift;
@@ -35,6 +37,16 @@ constexpr char kProfileExamples[] =
     "  shale profile --context LICENSE --question \"May I sell copies?\"\n"
     "  shale profile --context LICENSE --if-drifted     only where the questions asked since have moved away\n"
     "  shale profile --context LICENSE --profile-methods int8,snapkv+int8 --keeps 1,0.5 --json";
+
+// Of the text so many tokens, from the first; 0: all.
+std::string beginning_of(std::string text, std::uint32_t tokens_max, const Tokenizer& tokenizer) {
+  if (tokens_max == 0) return text;
+  const std::vector<Token> tokens = tokenizer.tokenize(text, false);
+  if (tokens.size() <= tokens_max) return text;
+  text = tokenizer.text(std::span(tokens).first(tokens_max));
+  text.resize(std::min(text.size(), find_invalid_utf8(text)));  // a character that the cut went through
+  return text;
+}
 
 // One question a line; none of no file.
 Result<std::vector<std::string>> questions_in(const std::string& file) {
@@ -118,10 +130,11 @@ void report_drift(const DriftCheck& check, std::string_view metric, const Output
 }
 
 Status run_profile(const ProfileCommandOptions& options) {
-  SHALE_ASSIGN(const std::string context, read_text(options.context));
+  SHALE_ASSIGN(std::string context, read_text(options.context));
   SHALE_ASSIGN(std::vector<std::string> questions, questions_in(options.questions_file));
   questions.insert(questions.end(), options.questions.begin(), options.questions.end());
   SHALE_ASSIGN(const auto serving, Serving::open(options.serving, options.output));
+  context = beginning_of(std::move(context), options.context_tokens, serving->tokenizer());
 
   if (options.if_drifted) {
     const auto check = check_drift(serving->engine(), context, options.drift);
@@ -183,6 +196,9 @@ void add_profile(Command parent, Action& chosen) {
                                         "Measure what compressing one document's cache costs in quality", run_profile);
   command.footer(kProfileExamples);
   command.add_option("--context", options->context, "The document, UTF-8 text").required().type_name("FILE");
+  command.add_option("--context-tokens", options->context_tokens, "Tokens of it, from the first; 0: all")
+      .type_name("N")
+      .capture_default_str();
   Option file = command
                     .add_option("--questions", options->questions_file,
                                 "Questions to ask, one a line (default: the model writes some)")
