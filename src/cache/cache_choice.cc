@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cache/cache_state.h"
+#include "placement/load_and_compute.h"
 
 namespace shale {
 namespace {
@@ -22,9 +23,6 @@ StoreNeeds store_needs(const RequestPolicy& policy, bool measured, const Planner
   }
   return needs;
 }
-
-// A meeting is worth its trouble where it takes so much of the time that is taken without.
-constexpr double kMeetingGain = 0.8;
 
 }  // namespace
 
@@ -253,7 +251,7 @@ std::optional<double> Cache::State::meeting_pays(const StoreLookup& found, std::
   const std::uint32_t two_chunks = 2 * options.chunk_tokens / block_tokens();
   if (found.exact_blocks < computed + two_chunks || windowed()) return std::nullopt;
   const double seconds = Meeting::estimate_s(costs, found, computed, block_tokens(), slowdown);
-  return seconds < kMeetingGain * otherwise_s ? std::optional(seconds) : std::nullopt;
+  return worth_meeting(seconds, otherwise_s) ? std::optional(seconds) : std::nullopt;
 }
 
 }  // namespace shale

@@ -5,6 +5,7 @@
 
 #include "cache/retrieval.h"
 #include "codec/views/sequence_view.h"
+#include "placement/load_and_compute.h"
 
 namespace shale {
 namespace {
@@ -31,7 +32,6 @@ Meeting::Meeting(const Context& context, std::span<const BlockKey> keys, std::sp
   asked_ = pieces_.size();
 }
 
-// Both go on at their own speed, so together they take 1 / (1/a + 1/b).
 double Meeting::estimate_s(const CostModel& costs, const StoreLookup& found, std::uint32_t computed,
                            std::uint32_t block_tokens, double slowdown) {
   const double compute_s =
@@ -41,7 +41,7 @@ double Meeting::estimate_s(const CostModel& costs, const StoreLookup& found, std
     if (!span.exact) break;
     load_s = std::max(load_s, span.ready_s);
   }
-  return compute_s * load_s / (compute_s + load_s);
+  return met_after_s(compute_s, load_s);
 }
 
 bool Meeting::poll(Executor& executor, double budget_s, std::uint32_t computed, double before_s) {

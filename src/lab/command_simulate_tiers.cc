@@ -31,13 +31,13 @@ struct SimulateTiersOptions {
 };
 
 constexpr char kSimulateTiersFooter[] =
-    "Contexts are the runs of a trace's blocks that are always asked for together. --profiles takes what\n"
-    "`shale profile --json` prints, one context a line; each context of the trace takes one of them, so that their\n"
-    "spread is the workload's. Requests ask what `shale profile --held-out` held out, where profiles have that; with\n"
-    "--qualities expected planners know the other questions alone. Without profiles nothing is compressed and only\n"
-    "tiers are chosen. With --servers requests queue, and the time to the first token includes waiting. With\n"
-    "--max-num-seqs one engine computes them together, step by step, in the order of `shale serve`, answers included;\n"
-    "a file for --emulate says what steps take.\n"
+    "Contexts are the runs of a trace's blocks that are always asked for together. --profiles takes what `shale\n"
+    "profile --json` prints, one context a line; each context of the trace takes one of them, so that their spread\n"
+    "is the workload's, or with --spread-profiles off the next one. Requests ask what `shale profile --held-out`\n"
+    "held out, where profiles have that; with --qualities expected planners know the other questions alone. Without\n"
+    "profiles nothing is compressed and only tiers are chosen. With --servers requests queue, and the time to the\n"
+    "first token includes waiting. With --max-num-seqs one engine computes them together, step by step, in the\n"
+    "order of `shale serve`, answers included; a file for --emulate says what steps take.\n"
     "\n"
     "Examples:\n"
     "  shale simulate tiers --trace conversation_trace.jsonl\n"
@@ -139,6 +139,10 @@ Json tiers_json(const Trace& trace, const std::string& planner, const TieredOpti
                      {"bytes_read", result.bytes_read[tier]},
                      {"bytes_written", result.bytes_written[tier]}});
   }
+  Json forms = Json::array();
+  for (const auto& [form, tokens] : result.tokens_lossy) {
+    forms.push_back({{"method", form.first}, {"keep", form.second}, {"tokens", tokens}});
+  }
   return {{"trace", trace.name},
           {"planner", planner},
           {"hardware", options.hardware.name},
@@ -158,6 +162,7 @@ Json tiers_json(const Trace& trace, const std::string& planner, const TieredOpti
           {"tokens_computed", result.tokens_computed},
           {"tokens_pooled", result.tokens_pooled},
           {"tiers", std::move(tiers)},
+          {"forms", std::move(forms)},
           {"seconds", result.seconds}};
 }
 
@@ -241,6 +246,22 @@ Status run_simulate_tiers(const SimulateTiersOptions& options) {
   return {};
 }
 
+void add_profile_options(Command command, SimulateTiersOptions& options) {
+  Option profiles =
+      command.add_option("--profiles", options.profiles, "What compressing does to contexts").type_name("FILE");
+  command
+      .add_option("--qualities", options.qualities,
+                  "What planners know of the profiles' qualities: 'known', as they are; 'expected', as a server that "
+                  "measured so many questions, drawn toward the other profiles', those of its kind first")
+      .one_of({"known", "expected"})
+      .capture_default_str()
+      .needs(profiles);
+  add_switch(command, "--spread-profiles", options.tiered.spread_profiles,
+             "Each context of the trace takes any of the profiles; off: one after another, in the order in which the "
+             "trace has them first")
+      .needs(profiles);
+}
+
 }  // namespace
 
 void add_simulate_tiers(Command parent, Action& chosen) {
@@ -260,15 +281,7 @@ void add_simulate_tiers(Command parent, Action& chosen) {
       .type_name("PLANNER,...")
       .delimiter(',')
       .capture_default_str();
-  Option profiles =
-      command.add_option("--profiles", options->profiles, "What compressing does to contexts").type_name("FILE");
-  command
-      .add_option("--qualities", options->qualities,
-                  "What planners know of the profiles' qualities: 'known', as they are; 'expected', as a server that "
-                  "measured so many questions, drawn toward the other profiles', those of its kind first")
-      .one_of({"known", "expected"})
-      .capture_default_str()
-      .needs(profiles);
+  add_profile_options(command, *options);
   command.add_option("--alpha", options->tiered.alpha, "Seconds that a unit of quality is worth")
       .type_name("X")
       .capture_default_str();

@@ -32,7 +32,7 @@ std::vector<Served::Part> SimulatedPool::find(std::span<const ContextId> path) c
 bool SimulatedPool::begin(std::span<const ContextId> cached, std::uint64_t reserved_bytes) {
   if (capacity_bytes_ == 0) return true;
   std::uint64_t more = reserved_bytes;
-  for (const ContextId id : cached) more += held_[id].users == 0 ? bytes(id) : 0;
+  for (const ContextId id : cached) more += held_[id].users == 0 ? held_bytes(id) : 0;
   if (used_bytes_ > 0 && used_bytes_ + more > capacity_bytes_) return false;
   used_bytes_ += more;
   for (const ContextId id : cached) use(id);
@@ -44,7 +44,7 @@ bool SimulatedPool::begin(std::span<const ContextId> cached, std::uint64_t reser
 bool SimulatedPool::use(ContextId id) {
   if (held_[id].users++ > 0) return false;
   unused_.erase(id);
-  unused_bytes_ -= bytes(id);
+  unused_bytes_ -= held_bytes(id);
   return true;
 }
 
@@ -52,7 +52,7 @@ void SimulatedPool::evict() {
   while (unused_.size() > 0 && used_bytes_ + unused_bytes_ > capacity_bytes_) {
     const ContextId oldest = unused_.oldest().first;
     held_[oldest].cached = false;
-    unused_bytes_ -= bytes(oldest);
+    unused_bytes_ -= held_bytes(oldest);
     unused_.erase_oldest();
     on_evict_(oldest);
   }
@@ -61,7 +61,8 @@ void SimulatedPool::evict() {
 void SimulatedPool::share(std::span<const ContextId> cached, std::uint64_t& reserved_bytes) {
   for (const ContextId id : cached) {
     reserved_bytes -= bytes(id);
-    if (!use(id)) used_bytes_ -= bytes(id);
+    used_bytes_ -= bytes(id);
+    if (use(id)) used_bytes_ += held_bytes(id);
   }
 }
 
@@ -73,13 +74,20 @@ std::size_t SimulatedPool::insert(std::span<const ContextId> path, std::size_t c
     const Served::Part& part = served.parts[cached];
     if (held.cached) {
       share(path.subspan(cached, 1), reserved_bytes);
+      used_bytes_ -= held_bytes(path[cached]);
       if (part.exact) held.part = {};
     } else {
       held = {.cached = true,
               .users = 1,
-              .part = {.quality = part.quality, .expected = part.expected, .exact = part.exact}};
+              .part = {.quality = part.quality,
+                       .expected = part.expected,
+                       .exact = part.exact,
+                       .method = part.method,
+                       .keep = part.keep}};
       reserved_bytes -= bytes(path[cached]);
+      used_bytes_ -= bytes(path[cached]);
     }
+    used_bytes_ += held_bytes(path[cached]);
   }
   return cached;
 }
@@ -89,8 +97,8 @@ void SimulatedPool::end(std::span<const ContextId> cached, std::uint64_t reserve
   used_bytes_ -= reserved_bytes;
   for (auto id = cached.rbegin(); id != cached.rend(); ++id) {  // the front is evicted last
     if (--held_[*id].users > 0) continue;
-    used_bytes_ -= bytes(*id);
-    unused_bytes_ += bytes(*id);
+    used_bytes_ -= held_bytes(*id);
+    unused_bytes_ += held_bytes(*id);
     unused_.touch(*id);
   }
   evict();  // one that is larger than the pool
@@ -111,7 +119,10 @@ void BatchedEngine::run(const KeepGoing& keep_going) {
   for (std::uint64_t turn = 0; next_ < trace_.requests.size() || !running_.empty(); ++turn) {
     if (keep_going && turn % kRequestsBetweenLooks == 0 && !keep_going(next_)) break;
     while (admit()) continue;
-    if (!step()) now_s_ = next_event_s();
+    if (step()) continue;
+    const double next_s = next_event_s();
+    rest(next_s);
+    now_s_ = next_s;
   }
 }
 
@@ -173,8 +184,7 @@ Waits BatchedEngine::waits(const Run& run) const {
   for (const Run& other : running_) {
     if (other.request == run.request || other.answer_left == 0) continue;
     backlog.others = true;
-    if (other.loaded_at_s <= now_s_)
-      backlog.compute_s += options_.hardware.prefill_s(other.to_compute, other.known_tokens);
+    if (!loading(other)) backlog.compute_s += options_.hardware.prefill_s(other.to_compute, other.known_tokens);
   }
   backlog.slowdown = slowdown();
   backlog.compute_s *= backlog.slowdown;
@@ -183,7 +193,9 @@ Waits BatchedEngine::waits(const Run& run) const {
 
 // Tiers begin to read for it.
 void BatchedEngine::look_up(Run& run, std::span<const Served::Part> cached) {
-  run.served = engine_.look_up(run.prompt, now_s_, cached, waits(run));
+  Waits before = waits(run);
+  before.meet = std::ranges::all_of(cached, &Served::Part::exact);
+  run.served = engine_.look_up(run.prompt, now_s_, cached, before);
   const std::uint64_t input = request_of(run).input_tokens;
   // A step gives the first token, whatever was found.
   run.to_compute = std::max<std::uint64_t>(run.served.computed_tokens, 1);
@@ -195,6 +207,32 @@ void BatchedEngine::look_up(Run& run, std::span<const Served::Part> cached) {
     read(tier, run.served.transfer_s[tier]);
     run.loaded_at_s = std::max(run.loaded_at_s, tier_free_s_[tier]);
   }
+  run.meeting.reset();
+  if (!run.served.meets.empty()) run.meeting.emplace(met_ranges(run), options_.hardware, tier_free_s_);
+}
+
+// The contexts that are loaded while they are computed; of a prompt that ends with them all but the last token.
+std::vector<SimulatedMeeting::Range> BatchedEngine::met_ranges(const Run& run) const {
+  std::vector<SimulatedMeeting::Range> ranges;
+  for (std::size_t i = 0; i < run.served.meets.size(); ++i) {
+    const Context& context = contexts_.all()[run.prompt.path[run.served.pooled + i]];
+    const std::uint64_t last = request_of(run).input_tokens - 1, end = std::min<std::uint64_t>(context.end(), last);
+    ranges.push_back({context.first_token, end - context.first_token, run.served.meets[i]});
+  }
+  return ranges;
+}
+
+// Asks for more of its back; once the front reaches what came, that is the prompt's.
+void BatchedEngine::meet(Run& run) {
+  run.to_compute -= run.meeting->ask(now_s_, run.known_tokens, waits(run).engine);
+  if (!loading(run) || run.meeting->there_at_s() > now_s_) return;
+  run.served.met_tokens.resize(tier_free_s_.size());
+  for (std::uint32_t tier = 0; tier < tier_free_s_.size(); ++tier) {
+    run.served.met_tokens[tier] = run.meeting->asked_of(tier);
+    run.served.computed_tokens -= run.served.met_tokens[tier];
+  }
+  run.known_tokens = run.meeting->end();
+  run.meeting.reset();
 }
 
 // Behind what the tier reads already.
@@ -204,8 +242,8 @@ void BatchedEngine::read(std::size_t tier, double seconds) {
 
 // Others may have left more of its prompt since it was looked up.
 void BatchedEngine::look_again(Run& run) {
-  if (run.begun || std::ranges::any_of(run.served.parts, [](const auto& part) { return part.tier.has_value(); }))
-    return;
+  const bool loads = std::ranges::any_of(run.served.parts, [](const auto& part) { return part.tier.has_value(); });
+  if (run.begun || run.meeting || loads) return;
   const std::vector<Served::Part> cached = pooled(run);
   const auto more = std::span(run.prompt.path).subspan(run.cached, cached.size() - run.cached);
   pool_.share(more, run.reserved_bytes);
@@ -215,6 +253,9 @@ void BatchedEngine::look_again(Run& run) {
 
 // False where nobody can be computed now.
 bool BatchedEngine::step() {
+  for (Run& run : running_) {
+    if (run.meeting) meet(run);
+  }
   const double loading_s = decode_loaded(), decoding_s = decode_s();
   const double prompts_s = compute_chunks(decoding(), decoding_s, loading_s);
   if (decoding() == 0 && prompts_s < 0) return false;
@@ -245,21 +286,29 @@ double BatchedEngine::decode_loaded() {
 // decoded. What it takes; below 0: there is none.
 double BatchedEngine::compute_chunks(std::uint32_t decoding, double decode_s, double loading_s) {
   const Hardware& hardware = options_.hardware;
-  std::vector<std::pair<double, Run*>> prompts;
+  struct Turn {
+    bool meets;  // more of it is on its way: others come first
+    double turn;
+    Run* run;
+    auto operator<=>(const Turn&) const = default;
+  };
+  std::vector<Turn> prompts;
   for (Run& run : running_) {
-    if (run.answered || run.loaded_at_s > now_s_) continue;
+    if (run.answered || loading(run)) continue;
     const double left_s = hardware.prefill_s(run.to_compute, run.known_tokens);
-    prompts.emplace_back(simulated_turn(left_s, request_of(run).arrival_s), &run);
+    const bool meets = run.meeting && run.meeting->there_at_s() > now_s_;
+    prompts.push_back({meets, simulated_turn(left_s, request_of(run).arrival_s), &run});
   }
   std::ranges::sort(prompts);
-  const auto is_short = [](const auto& prompt) { return prompt.second->to_compute <= kShortTokens; };
+  const auto is_short = [](const Turn& prompt) { return prompt.run->to_compute <= kShortTokens; };
   const bool may_pass = !passed_ && !prompts.empty() && !is_short(prompts.front());
-  passed_ = may_pass && std::ranges::stable_partition(prompts, is_short).begin() != prompts.begin();
+  const auto alike = std::ranges::find_if(prompts, [&](const Turn& each) { return each.meets != prompts[0].meets; });
+  passed_ = may_pass && std::stable_partition(prompts.begin(), alike, is_short) != prompts.begin();
   const bool bounds = decoding > 0 && batching_.chunk_slowdown > 0;
   const double room_s = gap_s(decode_s) - decode_s - loading_s;
   double seconds = prompts.empty() ? -1 : 0;
   std::uint64_t tokens = 0;
-  for (const auto& [turn, run] : prompts) {
+  for (const auto& [meets, turn, run] : prompts) {
     std::uint64_t room =
         batching_.chunk_tokens - std::min<std::uint64_t>(batching_.chunk_tokens - 1, decoding + tokens);
     if (bounds) {
@@ -269,7 +318,8 @@ double BatchedEngine::compute_chunks(std::uint32_t decoding, double decode_s, do
       room = std::min(room, std::max(chunks, std::uint64_t{tokens == 0}) * kSmallestChunk);
     }
     if (tokens > 0 && (run->to_compute > room || tokens + run->to_compute > kShortTokens)) break;
-    const std::uint64_t count = std::min(run->to_compute, room);
+    std::uint64_t count = std::min(run->to_compute, room);
+    if (run->meeting) count = std::min({count, run->meeting->limit() - run->known_tokens, kSimulatedMeetingChunk});
     seconds += hardware.prefill_s(count, run->known_tokens);
     tokens += count;
     run->to_compute -= count;
@@ -307,9 +357,21 @@ void BatchedEngine::read_for_moves(std::span<const std::uint64_t> bytes) {
   }
 }
 
+// What is left to move while nobody is served, a round after what the one before has read.
+void BatchedEngine::rest(double until_s) {
+  while (running_.empty() && now_s_ < until_s) {
+    const auto bytes = engine_.settle(now_s_, next_ > options_.warm_requests);
+    if (!bytes) return;
+    read_for_moves(*bytes);
+    now_s_ = std::min(until_s, std::max(now_s_, std::ranges::max(tier_free_s_)));
+  }
+}
+
 double BatchedEngine::next_event_s() const {
   double next_s = std::numeric_limits<double>::infinity();
-  for (const Run& run : running_) next_s = std::min(next_s, run.loaded_at_s);
+  for (const Run& run : running_) {
+    next_s = std::min(next_s, run.meeting ? run.meeting->there_at_s() : run.loaded_at_s);
+  }
   if (next_ < trace_.requests.size() && trace_.requests[next_].arrival_s > now_s_) {
     next_s = std::min(next_s, trace_.requests[next_].arrival_s);
   }

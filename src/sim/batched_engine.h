@@ -3,20 +3,22 @@
 //
 // Requests begin in order of arrival while what they hold fits the pool, their answers included; so nobody is
 // preempted. A tier reads for one request or move after another, and the engine decodes what came between two steps.
-// Whoever has computed nothing yet looks again when another has its first token. Left out are what storing takes of the
-// engine and of tiers' writing, that a small chunk costs more a token than a large one, that loading meets computing
-// within a prefix, that few load at once where the pool is small, and that what is lossy takes less of the pool, and is
-// computed anew where its loss is worth more. Private to the room.
+// Whoever has computed nothing yet looks again when another has its first token. While nobody is served, placement goes
+// on until it is at rest. Left out are what storing takes of the engine and of tiers' writing, that a small chunk costs
+// more a token than a large one, that what a lone request loads is computed layer by layer as it comes, and that few
+// load at once where the pool is small. Private to the room.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "core/lru_map.h"
+#include "sim/simulated_meeting.h"
 #include "sim/tiered_engine.h"
 
 namespace shale {
@@ -36,7 +38,8 @@ class SimulatedPool {
   // It uses cached contexts instead of what it reserved for them.
   void share(std::span<const ContextId> cached, std::uint64_t& reserved_bytes);
   // Contexts behind the first `cached` are cached as well, unless others were sooner, exact where it has them so, and
-  // are no longer of what it reserved; it uses all. How many of the path are cached now.
+  // are no longer of what it reserved; it uses all. Tokens that were dropped take no room. How many of the path are
+  // cached now.
   std::size_t insert(std::span<const ContextId> path, std::size_t cached, const Served& served,
                      std::uint64_t& reserved_bytes);
   void end(std::span<const ContextId> cached, std::uint64_t reserved_bytes);
@@ -51,6 +54,9 @@ class SimulatedPool {
   };
   bool use(ContextId id);
   void evict();
+  std::uint64_t held_bytes(ContextId id) const {
+    return static_cast<std::uint64_t>(held_[id].part.keep * static_cast<double>(bytes(id)));
+  }
 
   const Contexts& contexts_;
   const std::uint64_t token_bytes_, capacity_bytes_;
@@ -81,6 +87,7 @@ class BatchedEngine {
     std::uint64_t reserved_bytes = 0;
     Served served;
     double loaded_at_s = 0, decode_s = 0;            // when the tiers have read; what is to be decoded then
+    std::optional<SimulatedMeeting> meeting = {};    // while its front is computed, and its back is loaded
     std::uint64_t to_compute = 0, known_tokens = 0;  // of the prompt; and before them
     std::uint32_t answer_left = 0;
     bool begun = false, answered = false;  // something of it was computed; it has its first token
@@ -93,6 +100,12 @@ class BatchedEngine {
   Waits waits(const Run& run) const;
   void look_up(Run& run, std::span<const Served::Part> cached);
   void look_again(Run& run);
+  std::vector<SimulatedMeeting::Range> met_ranges(const Run& run) const;
+  void meet(Run& run);
+  // Nothing is computed for it yet.
+  bool loading(const Run& run) const {
+    return run.loaded_at_s > now_s_ || (run.meeting && run.known_tokens >= run.meeting->limit());
+  }
   void read(std::size_t tier, double seconds);
   bool step();
   double decode_loaded();
@@ -106,6 +119,7 @@ class BatchedEngine {
   void first_token(Run& run);
   void last_token(Run& run);
   void read_for_moves(std::span<const std::uint64_t> bytes);
+  void rest(double until_s);
   double next_event_s() const;
 
   const Trace& trace_;

@@ -105,6 +105,7 @@ Result<TieredResult> simulate_tiers(const Trace& trace, const TieredOptions& opt
   TieredEngine engine(contexts, options, setup);
   Times times = (options.batching ? serve_together : serve_alone)(trace, contexts, options, engine, keep_going);
   TieredResult result = engine.counts();
+  result.tokens_lossy = engine.tokens_lossy();
   if (!times.ttfts.empty()) {
     const auto requests = static_cast<double>(times.ttfts.size());
     result.quality = engine.quality_sum() / static_cast<double>(result.requests);

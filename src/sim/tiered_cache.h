@@ -11,20 +11,24 @@
 //
 //   servers    a request first waits until one of them is free, which is busy for its ttft, decoding running beside;
 //   batching   one engine computes them together, step by step, in the order of `shale serve`, answers included, while
-//              tiers read for others (batched_engine.h says what is left out).
+//              tiers read for others; what takes about as long to load as to compute it does both with, from both
+//              ends (batched_engine.h says what is left out).
 //
 // Contexts that were computed become cached prefixes when their request has its first token, and not before: others
 // that begin until then compute them as well. Answers whose blocks the trace tells become such, too: with batching when
 // they are complete, else with the first token. They are placed by the PlacementState that the cache itself has, with
-// one round of it after each prompt and one after each such answer. While the lowest tier has room, it gets an exact
-// copy of what is stored above it, to make other forms of. Moves read and write; what is cut where it lies moves no
-// bytes, nor does what goes exact to where its copy lies.
+// one round of it after each prompt and one after each such answer; with batching also, while nobody is served, round
+// after round until it is at rest. While the lowest tier has room, it gets an exact copy of what is stored above it, to
+// make other forms of. Moves read and write; what is cut where it lies moves no bytes, nor does what goes exact to
+// where its copy lies.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "placement/placement_state.h"
@@ -54,8 +58,10 @@ struct BatchingOptions {
 
 struct TieredOptions {
   Hardware hardware;
-  // Each context takes one of them, by its number and the seed. Empty: `full` is all there is.
+  // Each context takes one of them: at random, by its number and the seed; or not, then one after another, in the order
+  // in which the trace has them first. Empty: `full` is all there is.
   std::vector<ContextProfile> profiles = {};
+  bool spread_profiles = true;
   std::string planner = "shale";
   std::string fixed_method = {};  // for `fixed` and `impress`: of the profiles
   double fixed_keep = 1;
@@ -70,12 +76,16 @@ struct TieredOptions {
   std::uint64_t warm_requests = 0;  // the first so many are served, and not counted
 };
 
+// By method and keep.
+using TokensByForm = std::map<std::pair<std::string, double>, std::uint64_t>;
+
 struct TieredResult {
   std::uint64_t requests = 0;  // served; fewer than the trace's where a run was stopped
   std::uint64_t tokens = 0;    // of prompts
   std::uint64_t tokens_computed = 0;
   std::uint64_t tokens_pooled = 0;           // found in the engine's own pool
   std::vector<std::uint64_t> tokens_loaded;  // by tier
+  TokensByForm tokens_lossy = {};            // found in the pool or loaded
   std::vector<std::uint64_t> bytes_read;     // by tier: by requests, and by moves
   std::vector<std::uint64_t> bytes_written;
   Percentiles ttft;  // from arrival, waiting included

@@ -37,10 +37,11 @@ TieredEngine::TieredEngine(const Contexts& contexts, const TieredOptions& option
 
 bool TieredEngine::keeps_everything() const { return tiers().back().capacity_bytes == kUnlimited; }
 
-// Which profile a context takes: spread evenly, the same in every run of a seed.
+// Which profile a context takes: spread evenly, the same in every run of a seed, or one after another.
 const ContextProfile& TieredEngine::profile_of(ContextId id) const {
   static const ContextProfile kNone;
   if (options_.profiles.empty()) return kNone;
+  if (!options_.spread_profiles) return options_.profiles[id % options_.profiles.size()];
   std::uint64_t mixed = (id + options_.seed + 1) * 0x9e3779b97f4a7c15u;
   mixed = (mixed ^ (mixed >> 31)) * 0xbf58476d1ce4e5b9u;
   return options_.profiles[(mixed >> 32) % options_.profiles.size()];
@@ -131,7 +132,7 @@ double TieredEngine::unnamed_s(const Prompt& prompt) const {
 }
 
 double TieredEngine::estimate_s(const Prompt& prompt, double now_s) const {
-  const std::vector<Read> reads = reads_that_pay(prompt.path, now_s, {});
+  const std::vector<Read> reads = reads_that_pay(prompt.path, now_s, {}).reads;
   double seconds = unnamed_s(prompt);
   for (const Read& read : reads) seconds += read.seconds;
   for (const ContextId id : std::span(prompt.path).subspan(reads.size())) seconds += recompute_s(id);
@@ -157,7 +158,11 @@ Served TieredEngine::look_up(const Prompt& prompt, double now_s, std::span<const
                 .transfer_s = std::vector<double>(tiers().size()),
                 .computed_tokens = prompt.unnamed_tokens};
   const auto rest = std::span(prompt.path).subspan(pooled.size());
-  const std::vector<Read> reads = reads_that_pay(rest, now_s_, waits);
+  const Reads found = reads_that_pay(rest, now_s_, waits);
+  const std::span<const Read> reads = std::span(found.reads).first(found.meet ? 0 : found.reads.size());
+  for (const Read& read : found.reads) {
+    if (found.meet) served.meets.push_back(read.from.tier);
+  }
   for (std::size_t i = 0; i < reads.size(); ++i) {
     const Read& read = reads[i];
     const Candidate& from = read.from;
@@ -171,7 +176,9 @@ Served TieredEngine::look_up(const Prompt& prompt, double now_s, std::span<const
                             .bytes = from.bytes,
                             .quality = form ? form->quality : 1,
                             .expected = std::min(from.quality, stored.inherited),
-                            .exact = from.method == kFullMethod && !stored.behind_lossy});
+                            .exact = from.method == kFullMethod && !stored.behind_lossy,
+                            .method = from.method,
+                            .keep = from.keep});
     served.transfer_s[from.tier] += read.seconds - read.decode_s;
     served.decode_s += read.decode_s;
     served.seconds += read.seconds;
@@ -192,6 +199,7 @@ void TieredEngine::count(std::span<const ContextId> path, const Served& served) 
     const Served::Part& part = served.parts[i];
     const std::uint64_t tokens = contexts_.all()[path[i]].tokens;
     prompt_tokens += tokens;
+    if (part.method != kFullMethod) lossy_[{part.method, part.keep}] += tokens;
     weighted += static_cast<double>(tokens) * part.quality;
     if (part.tier) {
       result_.tokens_loaded[*part.tier] += tokens;
@@ -199,6 +207,10 @@ void TieredEngine::count(std::span<const ContextId> path, const Served& served) 
     } else if (i < served.pooled) {
       result_.tokens_pooled += tokens;
     }
+  }
+  for (std::size_t tier = 0; tier < served.met_tokens.size(); ++tier) {
+    result_.tokens_loaded[tier] += served.met_tokens[tier];
+    result_.bytes_read[tier] += served.met_tokens[tier] * options_.hardware.kv_bytes_per_token;
   }
   quality_ += prompt_tokens > 0 ? weighted / static_cast<double>(prompt_tokens) : 1;
   result_.tokens += prompt_tokens;
@@ -269,10 +281,19 @@ void TieredEngine::keep(std::span<const ContextId> path, const Served& served, s
   settle();
 }
 
-void TieredEngine::settle() {
+// Whether there is more to do.
+bool TieredEngine::settle() {
   catch_up();
-  if (!shared_ || !shared_->behind(now_s_)) state_.settle();
+  const bool more = (!shared_ || !shared_->behind(now_s_)) && state_.settle();
   catch_up();
+  return more;
+}
+
+std::optional<std::vector<std::uint64_t>> TieredEngine::settle(double now_s, bool counted) {
+  now_s_ = now_s;
+  const TieredResult before = result_;
+  if (!settle()) return std::nullopt;
+  return read_since(before, counted);
 }
 
 void TieredEngine::add(ContextId id, const std::optional<Candidate>& current) {

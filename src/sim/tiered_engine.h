@@ -4,9 +4,11 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "placement/given_up.h"
@@ -26,6 +28,8 @@ struct Served {
     std::uint64_t bytes = 0;                 // read
     double quality = 1, expected = 1;        // CompressedForm's
     bool exact = true;                       // what is lossy may be worth as much
+    std::uint32_t method = kFullMethod;      // of the setup's
+    double keep = 1;                         // of its tokens
   };
   std::vector<Part> parts;  // of its contexts
   std::size_t pooled = 0;   // of them, from the front, lie in the engine's own pool
@@ -33,6 +37,10 @@ struct Served {
   std::vector<double> transfer_s;  // by tier
   double decode_s = 0;
   std::uint64_t computed_tokens = 0;
+  // Tiers of its first contexts behind those of the pool, which count as computed, where they are loaded from the back
+  // meanwhile; and tokens that were, by tier.
+  std::vector<std::uint32_t> meets = {};
+  std::vector<std::uint64_t> met_tokens = {};
   double seconds = 0;  // one after another: transfers, decoding, computing
 
   bool exact() const { return std::ranges::all_of(parts, &Part::exact); }
@@ -48,6 +56,7 @@ inline double simulated_turn(double left_s, double arrival_s) { return left_s + 
 struct Waits {
   std::vector<double> tiers_s;  // of reads, by tier, which read beside one another; none: one after another, at once
   ComputeBacklog engine;
+  bool meet = false;  // it can be computed while the rest is loaded
 };
 
 class TieredEngine final : public PlacementBackend {
@@ -73,6 +82,8 @@ class TieredEngine final : public PlacementBackend {
   // engine's own pool holds all of it.
   std::vector<std::uint64_t> answered(const Prompt& prompt, const Served& served, double now_s, bool counted,
                                       bool pooled = false);
+  // A round of moves by itself. Bytes by tier that they read; nothing once placement is at rest.
+  std::optional<std::vector<std::uint64_t>> settle(double now_s, bool counted);
   // The engine's own pool holds a context no more.
   void evicted(ContextId id, double now_s);
   // Seconds that a request would take that begins now.
@@ -83,6 +94,7 @@ class TieredEngine final : public PlacementBackend {
   // So far: all but times, which are the caller's.
   const TieredResult& counts() const { return result_; }
   double quality_sum() const { return quality_; }
+  TokensByForm tokens_lossy() const;
 
  private:
   // A context that is or was stored.
@@ -101,7 +113,8 @@ class TieredEngine final : public PlacementBackend {
   };
   struct Reads {
     std::vector<Read> reads;
-    std::vector<LoadedUpTo> loads;  // by these; without what is computed behind each
+    std::vector<LoadedUpTo> loads;  // by these
+    bool meet = false;              // they are computed while they are loaded
   };
 
   const std::vector<SimulatedTier>& tiers() const { return options_.hardware.tiers; }
@@ -133,9 +146,11 @@ class TieredEngine final : public PlacementBackend {
   void keep(std::span<const ContextId> path, const Served& served, std::span<const Served::Part> pooled);
   // Those from the first that are loaded rather than computed, one after another.
   Reads reads_of(std::span<const ContextId> path, double at_s, const Waits& waits) const;
-  std::vector<Read> reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;
+  Reads reads_that_pay(std::span<const ContextId> path, double at_s, const Waits& waits) const;
+  std::size_t exact_to_meet(std::span<const ContextId> path, const Reads& found, std::size_t loaded,
+                            const Waits& waits) const;
   void store(ContextId id, bool pooled, const Served& behind);
-  void settle();
+  bool settle();
   std::vector<std::uint64_t> read_since(const TieredResult& before, bool counted);
   void copy(ContextId id);
   void set_copy(ContextId id, bool has_copy);
@@ -158,7 +173,8 @@ class TieredEngine final : public PlacementBackend {
   GivenUp given_up_;
   std::vector<ContextId> changed_;  // whose candidates are others since the state was told
   double now_s_ = 0, quality_ = 0;
-  TieredResult result_;
+  TieredResult result_;                                              // without tokens_lossy
+  std::map<std::pair<std::uint32_t, double>, std::uint64_t> lossy_;  // tokens by method and keep
 };
 
 }  // namespace shale

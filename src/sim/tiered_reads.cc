@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "placement/load_and_compute.h"
+#include "sim/simulated_meeting.h"
 #include "sim/tiered_engine.h"
 
 namespace shale {
@@ -40,20 +42,42 @@ TieredEngine::Reads TieredEngine::reads_of(std::span<const ContextId> path, doub
     reads.push_back({from, transfer_s + decode, decode});
     loads.push_back({.ready_s = transferred_s + decoded_s, .lost_s = lost_s});
   }
-  return {std::move(reads), std::move(loads)};
+  return {.reads = std::move(reads), .loads = std::move(loads)};
 }
 
-// As Cache::State::spans_that_pay, but that decoding counts, too.
-std::vector<TieredEngine::Read> TieredEngine::reads_that_pay(std::span<const ContextId> path, double at_s,
-                                                             const Waits& waits) const {
-  auto [reads, loads] = reads_of(path, at_s, waits);
+// As Cache::State::spans_that_pay, but that decoding counts, too; and as meeting_pays.
+TieredEngine::Reads TieredEngine::reads_that_pay(std::span<const ContextId> path, double at_s,
+                                                 const Waits& waits) const {
+  Reads found = reads_of(path, at_s, waits);
   double rest_s = 0;
-  for (std::size_t i = loads.size(); i-- > 0;) {
-    loads[i].rest_s = rest_s;
+  for (std::size_t i = found.loads.size(); i-- > 0;) {
+    found.loads[i].rest_s = rest_s;
     rest_s += recompute_s(path[i]);
   }
-  reads.resize(loads_that_pay(loads, rest_s, waits.engine));
-  return reads;
+  const std::size_t loaded = loads_that_pay(found.loads, rest_s, waits.engine);
+  const std::size_t met = waits.meet ? exact_to_meet(path, found, loaded, waits) : 0;
+  found.meet = met > 0;
+  found.reads.resize(found.meet ? met : loaded);
+  return found;
+}
+
+// How many contexts, exact from the first on, are there soonest where they are computed while they are loaded.
+std::size_t TieredEngine::exact_to_meet(std::span<const ContextId> path, const Reads& found, std::size_t loaded,
+                                        const Waits& waits) const {
+  std::size_t exact = 0;
+  std::uint64_t tokens = 0;
+  double all_s = 0, rest_s = 0;
+  for (const Read& read : found.reads) {
+    if (read.from.method != kFullMethod || prefixes_[path[exact]].behind_lossy) break;
+    const double seconds = waits.engine.slowdown * recompute_s(path[exact]);
+    tokens += contexts_.all()[path[exact]].tokens;
+    all_s += seconds;
+    if (exact >= loaded) rest_s += seconds;
+    ++exact;
+  }
+  if (tokens < 2 * kSimulatedMeetingChunk || waits.engine.compute_s > 0) return 0;
+  const double otherwise_s = (loaded > 0 ? found.loads[loaded - 1].ready_s : 0) + rest_s;
+  return worth_meeting(met_after_s(all_s, found.loads[exact - 1].ready_s), otherwise_s) ? exact : 0;
 }
 
 // As Cache::State::choose.
@@ -72,6 +96,12 @@ std::size_t TieredEngine::pooled_that_pay(std::span<const ContextId> path, std::
     otherwise_s = std::min(otherwise_s, loads.back().ready_s + loads.back().lost_s);
   }
   return options_.alpha * (1 - expected) < otherwise_s ? pooled.size() : exact;
+}
+
+TokensByForm TieredEngine::tokens_lossy() const {
+  TokensByForm by_form;
+  for (const auto& [form, tokens] : lossy_) by_form[{methods_[form.first], form.second}] = tokens;
+  return by_form;
 }
 
 }  // namespace shale
