@@ -96,9 +96,9 @@ std::string_view tenant_of(std::string_view salt);  // of one that salt_of() mad
 
 // What a request accepts.
 struct RequestPolicy {
-  bool exact = false;            // only KV that is bit for bit what computing the prompt gives
-  std::optional<Method> method;  // this compression, at `keep` or the next keep of the grid; without a copy of it,
-                                 // exact KV, of which the engine makes one
+  bool exact = false;                 // only KV that is bit for bit what computing the prompt gives
+  std::optional<Method> method = {};  // this compression, at `keep` or the next keep of the grid; without a copy of it,
+                                      // exact KV, of which the engine makes one
   double keep = 1.0;
   // Answers over lossy forms that it does not name must be expected to be worth as much, in the cache's metric.
   double quality_min = 0;

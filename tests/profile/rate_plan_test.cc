@@ -134,7 +134,8 @@ TEST_F(RatePlanTest, KeepsLayersWithAWindowWhole) {
     const auto planned = plan(full * 3 / 4, {budget});
     ASSERT_TRUE(planned) << planned.error().message;
     EXPECT_LE(planned->object.bytes, full * 3 / 4);
-    EXPECT_NEAR(static_cast<double>(stored_bytes(*planned)), static_cast<double>(planned->object.bytes), 0.01 * full);
+    EXPECT_NEAR(static_cast<double>(stored_bytes(*planned)), static_cast<double>(planned->object.bytes),
+                0.01 * static_cast<double>(full));
     EXPECT_LE(planned->per_head.bytes, full * 3 / 4);
     EXPECT_EQ(planned->heads.front(), Precision{0}) << "one tier, of all tokens";
   }
