@@ -175,7 +175,7 @@ std::uint32_t Cache::pool_blocks_in_use(std::span<const std::int32_t> tokens, co
 
 // What was used longest ago goes first, of exact blocks by the policy.
 bool Cache::State::evict_until_free(std::uint32_t blocks) {
-  while (const LossyPrefix* oldest = lossy.oldest()) {
+  while (const LossyPrefix* oldest = lossy.oldest(*tree)) {
     if (tree->evict_until_free(blocks, oldest->used_s)) return true;
     lossy.drop(*oldest);
   }

@@ -75,10 +75,13 @@ LossyPrefixes::Found LossyPrefixes::find(std::span<const BlockKey> keys, const A
   return longest;
 }
 
-const LossyPrefix* LossyPrefixes::oldest() const {
+// From the last page on, which is the likeliest to be nobody else's.
+const LossyPrefix* LossyPrefixes::oldest(const PrefixTree& tree) const {
   const LossyPrefix* oldest = nullptr;
   for (const LossyPrefix& prefix : prefixes_) {
-    if ((!oldest || prefix.used_s < oldest->used_s) && prefix.pages.held_alone()) oldest = &prefix;
+    if (oldest && prefix.used_s >= oldest->used_s) continue;
+    const auto last_first = prefix.held | std::views::reverse;
+    if (!std::ranges::all_of(last_first, [&](PageId page) { return held_by_others(page, tree); })) oldest = &prefix;
   }
   return oldest;
 }

@@ -49,8 +49,9 @@ class LossyPrefixes {
   Found find(std::span<const BlockKey> keys, const Accepts& accepts);
 
   bool empty() const { return prefixes_.empty(); }
-  // The one used longest ago whose pages nobody else holds; null where there is none.
-  const LossyPrefix* oldest() const;
+  // The one used longest ago some pages of which nobody else holds; null where there is none. Whoever stores the rest
+  // of it goes on without.
+  const LossyPrefix* oldest(const PrefixTree& tree) const;
   void drop(const LossyPrefix& prefix);
   std::uint64_t evictions() const { return evictions_; }
   // Blocks that dropping all that nobody else holds would free, about. The tree's nodes of such a block leave with it.

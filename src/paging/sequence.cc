@@ -236,12 +236,6 @@ void Sequence::clear() {
   diverged_ = ragged_ = lossy_ = false;
 }
 
-bool Sequence::held_alone() const {
-  if (tail_tokens_ > 0) return pool_->references(blocks_.back()) == 1;
-  const auto last = std::ranges::find_if(tables_, [](const Table& table) { return !table.pages.empty(); });
-  return last == tables_.end() || pool_->page_references(last->pages.back().page) == 1;
-}
-
 std::vector<PoolBlockId> Sequence::blocks(std::uint32_t tokens) const {
   if (tokens > (diverged_ ? prefix_tokens_ : tail_tokens_)) return {};
   const std::span<const PoolBlockId> first = std::span(blocks_).first(pool_->shape().pages_for(tokens));

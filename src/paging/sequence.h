@@ -61,8 +61,6 @@ class Sequence {
   std::uint32_t resident(std::uint32_t layer, std::uint32_t head) const;
   // True while tokens were dropped or stored lossily somewhere below.
   bool lossy() const { return lossy_; }
-  // Whether nobody else holds its last page, so that clearing it gives that back to the pool.
-  bool held_alone() const;
 
   // Allocates pages for `count` more tokens at positions length() …, in whole blocks, copying a shared last block first
   // (copy on write); once ragged in single pages, a shared last page being left as it is. The slots are counted in the

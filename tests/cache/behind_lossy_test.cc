@@ -323,6 +323,8 @@ TEST_F(BehindLossyTest, WhatThePoolKeepsIsEvictedLikeAllElse) {
 
 TEST_F(BehindLossyTest, AFormThatCannotBeRankedThereIsNotStored) {
   open_with("fixed:snapkv+int8@0.5");
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_free() + cache_->blocks_evictable())) << "the document's";
+  EXPECT_EQ(pool_->blocks_free() + waiting, total);
   const Tokens first = tokens_of(1, 144), second = followed_by(first, 96, 2);
   Sequence sequence(*pool_);
   compute(first, 144, sequence);
