@@ -48,6 +48,15 @@ double Cache::State::loss_s(std::optional<double> quality) const {
   return weighs_quality ? options.alpha * (1 - quality.value_or(0)) : 0;
 }
 
+// Of lossy pages more may be known than when they were loaded.
+void Cache::State::judge_anew(LossyPrefix& prefix) const {
+  for (auto source = prefix.sources.begin(); source != prefix.sources.end(); ++source) {
+    if (!source->lossy()) continue;
+    source->quality =
+        source->computed_behind_lossy() ? expected_quality({prefix.sources.begin(), source}) : expected(*source);
+  }
+}
+
 // How many of the spans to load, by their turn behind what is being read. A short one that is dear pays where it leads
 // to a long one. The first begin where `covered` tokens are there.
 std::size_t Cache::State::spans_that_pay(std::span<const StoreLookup::PrefixSpan> spans, std::uint32_t covered,
@@ -141,11 +150,7 @@ void Cache::State::choose_lossy(std::span<const BlockKey> keys, const RequestPol
   const bool whole_form = policy.named() && pooled_lossy.blocks == keys.size();
   if (length == 0 || length < in_pool || (length == in_pool && !whole_form)) return;
   LossyPrefix& prefix = *pooled_lossy.prefix;
-  for (auto source = prefix.sources.begin(); source != prefix.sources.end(); ++source) {
-    if (!source->lossy()) continue;  // of the others more may be known than when they were loaded
-    source->quality =
-        source->computed_behind_lossy() ? expected_quality({prefix.sources.begin(), source}) : expected(*source);
-  }
+  judge_anew(prefix);
   const double computed_s =
       backlog.engine.compute_s + backlog.engine.slowdown * costs.prefill_s(length - in_pool, in_pool);
   const double lost_s = policy.named() ? 0 : loss_s(expected_quality(first_of(prefix.sources, length)));

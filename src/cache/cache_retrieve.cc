@@ -121,13 +121,20 @@ std::uint32_t Cache::State::published_tokens(std::span<const std::int32_t> token
 }
 
 // How many published tokens are better taken from what everybody may have than from what the salt's own requests left;
-// 0 where these left as much in the pool, exactly, or more anywhere.
+// 0 where these left as much in the pool, exactly, or more anywhere: lossily in the pool, only where that is worth more
+// than computing behind what everybody has exactly there.
 std::uint32_t Cache::State::published_for(std::span<const std::int32_t> wanted, const RequestPolicy& policy) {
   if (published.empty() || policy.salt.empty() || policy.named()) return 0;
   const std::uint32_t tokens = published_tokens(wanted);
   if (tokens == 0 || tree->match(wanted, policy.salt) >= tokens) return 0;
   const std::vector<BlockKey> keys = keys_of(wanted, policy.salt);
-  if (find_lossy(keys, policy).blocks * block_tokens() > tokens) return 0;
+  const LossyPrefixes::Found kept = find_lossy(keys, policy);
+  if (const std::uint32_t length = kept.blocks * block_tokens(); length > tokens) {
+    const std::uint32_t exact = tree->match(wanted.first(tokens));
+    judge_anew(*kept.prefix);
+    const double lost_s = loss_s(expected_quality(first_of(kept.prefix->sources, length)));
+    if (lost_s < costs.prefill_s(length - exact, exact)) return 0;
+  }
   const StoreNeeds needs{.exact = policy.exact, .quality_min = policy.quality_min};
   const StoreLookup own = store->lookup(keys, needs, tenant_of(policy.salt), policy.counts);
   return own.blocks * block_tokens() > tokens ? 0 : tokens;

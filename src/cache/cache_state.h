@@ -163,6 +163,7 @@ struct Cache::State {
   void choose_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy, const Backlog& backlog,
                     const StoreLookup& found, Choice& choice);
   double loss_s(std::optional<double> quality) const;
+  void judge_anew(LossyPrefix& prefix) const;
   std::size_t spans_that_pay(std::span<const StoreLookup::PrefixSpan> spans, std::uint32_t covered,
                              const Backlog& backlog) const;
   bool named_pays(const StoreLookup& found, const Backlog& backlog) const;

@@ -297,6 +297,25 @@ TEST_F(BehindLossyTest, WhatThePoolKeepsMeetsNobodyElse) {
   EXPECT_EQ(found(third, demanding), 240u);
 }
 
+// Of a document that is everybody's, the pool has it exactly, and a turn of one tenant's behind a lossy copy.
+TEST_F(BehindLossyTest, WhatATenantKeepsHidesNothingExactThatIsWorthMore) {
+  const Tokens first = document(), second = followed_by(first, 96, 2), third = followed_by(second, 32, 3);
+  cache_->publish(first);
+  RequestPolicy policy;
+  policy.salt = salt_of("ann", "");
+  EXPECT_EQ(serve_and_keep(second, policy), 144u);
+  Sequence computed(*pool_);
+  compute(first, first.size(), computed);
+  cache_->insert_prefix(first, computed);
+  Sequence lossy(*pool_);
+  EXPECT_EQ(fetch(asked(third), lossy, policy), 240u) << "computing takes long here";
+  cache_->note_prefill(100, 0, 1e-6);
+  Sequence exact(*pool_);
+  const Retrieval retrieval = cache_->retrieve(asked(third), policy, exact);
+  EXPECT_EQ(retrieval.tokens(), 144u) << "now it takes no time";
+  EXPECT_FALSE(retrieval.lossy());
+}
+
 TEST_F(BehindLossyTest, WhatThePoolKeepsIsEvictedLikeAllElse) {
   const Tokens first = document(), second = followed_by(first, 96, 2), third = followed_by(second, 32, 3);
   begin_to_store(second, {}, true);
@@ -304,6 +323,8 @@ TEST_F(BehindLossyTest, WhatThePoolKeepsIsEvictedLikeAllElse) {
   EXPECT_EQ(waiting, 6u) << "the turn's";
   EXPECT_EQ(pool_->blocks_free() + cache_->blocks_evictable() + waiting, total);
   EXPECT_EQ(cache_->blocks_free_without_storing(), total);
+  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_free() + cache_->blocks_evictable())) << "the document's";
+  EXPECT_EQ(pool_->blocks_free() + waiting, total);
   EXPECT_FALSE(cache_->evict_until_free(total));
   drain();
   EXPECT_EQ(pool_->blocks_free() + cache_->blocks_evictable(), total);
@@ -323,8 +344,6 @@ TEST_F(BehindLossyTest, WhatThePoolKeepsIsEvictedLikeAllElse) {
 
 TEST_F(BehindLossyTest, AFormThatCannotBeRankedThereIsNotStored) {
   open_with("fixed:snapkv+int8@0.5");
-  EXPECT_TRUE(cache_->evict_until_free(pool_->blocks_free() + cache_->blocks_evictable())) << "the document's";
-  EXPECT_EQ(pool_->blocks_free() + waiting, total);
   const Tokens first = tokens_of(1, 144), second = followed_by(first, 96, 2);
   Sequence sequence(*pool_);
   compute(first, 144, sequence);
