@@ -1,8 +1,13 @@
 // What waits to be stored holds pages of the pool, and gives them back.
+#include <gtest/gtest.h>
+
 #include "support/cache_fixture.h"
 
 namespace shale {
 namespace {
+
+using testing::CacheTest;
+using testing::Tokens;
 
 TEST_F(CacheTest, WhatIsInUseWaitsToBeEncodedAsWellAndOnce) {
   open();
