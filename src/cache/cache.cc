@@ -214,12 +214,15 @@ Status Cache::State::record_learned() {
     SHALE_TRY(metadata_store->record_decode(quantizer, bytes_per_s));
   }
   for (const Tier* tier : tiers) SHALE_TRY(record_speed(*tier));
-  for (const auto& [run, here] : used) SHALE_TRY(record_used(run, here));
+  for (const auto& [run, here] : used) {
+    SHALE_TRY(record_used(run, here));
+    if (const auto kind = metadata_store->kind(run)) SHALE_TRY(metadata_store->record_kind(run, *kind));
+  }
   return {};
 }
 
-// Without that, what is computed behind lossy forms is of no use to other processes, nor after a crash. Not at once:
-// they read all that was learned again.
+// Without that, what is computed behind lossy forms is of no use to other processes, nor after a crash. What these runs
+// are like waits for the end: others read all that was learned again then.
 void Cache::State::tell_inherited() {
   if (untold.empty() || clock.now_s() < tell_at_s) return;
   tell_at_s = clock.now_s() + kTellEveryS;
@@ -232,7 +235,11 @@ void Cache::State::tell_inherited() {
   });
   metadata_store->wait_at_most(waited_ms);
   if (!told) return;  // tried again
-  for (const Hash128& run : untold) used.erase(run);
+  for (const Hash128& run : untold) {
+    if (!used.find(run)) continue;
+    Frequency& accesses = used.touch(run).accesses;
+    accesses.resume(0, accesses.last_access_s(), 0);
+  }
   untold.clear();
 }
 
@@ -267,11 +274,8 @@ Status Cache::State::record_used(const Hash128& run, const Used& here) {
     }
   }
   SHALE_TRY(metadata_store->record_prefix(record, options.frequency_half_life_s));
-  if (const auto inherited = metadata_store->inherited(run)) {
-    SHALE_TRY(metadata_store->record_inherited(run, *inherited));
-  }
-  const auto kind = metadata_store->kind(run);
-  return kind ? metadata_store->record_kind(run, *kind) : Status();
+  const auto inherited = metadata_store->inherited(run);
+  return inherited ? metadata_store->record_inherited(run, *inherited) : Status();
 }
 
 Cache::State::Used& Cache::State::use(const Hash128& run) {

@@ -56,9 +56,8 @@ Status MetadataStore::State::prepare_all() {
                                                "WHERE model = ?1 AND {}",
                                                kSoundQuality)));
   SHALE_TRY(prepare(put_inherited, "INSERT OR REPLACE INTO inherited VALUES (?1, ?2, ?3)"));
-  SHALE_TRY(prepare(all_inherited, fmt::format("SELECT key, quality FROM inherited WHERE model = ?1 AND "
-                                               "quality BETWEEN 0 AND 1 LIMIT {}",
-                                               QualityTable::kPrefixesMax)));
+  SHALE_TRY(prepare(get_inherited,
+                    "SELECT quality FROM inherited WHERE model = ?1 AND key = ?2 AND quality BETWEEN 0 AND 1"));
   SHALE_TRY(prepare(put_kind, "INSERT OR REPLACE INTO kind VALUES (?1, ?2, ?3)"));
   SHALE_TRY(prepare(all_kinds,
                     fmt::format("SELECT kind.key, kind, ifnull(tokens, 0) FROM kind LEFT JOIN entry ON entry.model = "

@@ -134,7 +134,8 @@ class MetadataStore {
   Status record_kind(const Hash128& key, ContextKind kind);
   std::optional<ContextKind> kind(const Hash128& key) const;
   // The cached prefix was computed behind lossy forms, over which answers were expected to be worth so much, in the
-  // metric: whoever finds it is served no better. Known to this process alone until it is recorded.
+  // metric: whoever finds it is served no better. Known to this process alone until it is recorded. What others
+  // recorded is read when it is asked for, once after each refresh() that finds the file changed.
   void inherit(const Hash128& key, double quality);
   Status record_inherited(const Hash128& key, double quality);
   std::optional<double> inherited(const Hash128& key) const;

@@ -42,21 +42,24 @@ Status MetadataStore::State::load_table() {
         if (key && kind) kinds.push_back({*key, *kind, static_cast<std::uint32_t>(row.integer(2))});
       },
       model)));
-  std::vector<std::pair<Hash128, double>> inherited;
-  SHALE_TRY(named(all_inherited->each(
-      [&](const SqlRow& row) {
-        if (const auto key = Hash128::parse(row.text(0))) inherited.emplace_back(*key, row.real(1));
-      },
-      quality_model)));
   const std::lock_guard lock(table_mutex);
   table.forget_measured();
   // The newest come first, and are to be forgotten last.
   for (const auto& [key, kind, tokens] : kinds | std::views::reverse) table.describe(key, kind, tokens);
-  for (const auto& [key, quality] : inherited) {
-    table.inherit(key, std::min(quality, table.inherited(key).value_or(quality)));  // which may not be recorded yet
-  }
   for (const Row& row : rows) table.record(row.key, row.method, row.keep, row.quality, row.questions);
   return {};
+}
+
+// Servers record these all the time, and need few of each other's: those alone are read, once for each version of the
+// file. What is known here may not be recorded yet.
+void MetadataStore::State::read_inherited(const Hash128& key) {
+  if (inherited_read.size() >= QualityTable::kPrefixesMax) inherited_read.clear();
+  if (!inherited_read.insert(key).second) return;
+  const auto quality = [](const SqlRow& row) { return row.real(0); };
+  const auto recorded = one<double>(*get_inherited, "what it inherited", quality, quality_model, key.hex());
+  if (!recorded) return;
+  const std::lock_guard lock(table_mutex);
+  table.inherit(key, std::min(*recorded, table.inherited(key).value_or(*recorded)));
 }
 
 // Others read qualities and kinds again. What this process learns it knows, unless others learned before it.
@@ -74,6 +77,7 @@ Status MetadataStore::measure_in(std::string_view metric) {
     const std::lock_guard lock(s.table_mutex);
     s.table.forget_inherited();
   }
+  s.inherited_read.clear();
   return s.load_table();
 }
 
@@ -84,6 +88,7 @@ Result<bool> MetadataStore::refresh() {
   s.look_after_file();
   SHALE_ASSIGN(const std::int64_t version, s.one<std::int64_t>(*s.data_version, "its version", first_integer));
   if (version == s.version_seen) return false;
+  s.inherited_read.clear();
   SHALE_ASSIGN(const std::int64_t learned, s.one<std::int64_t>(*s.get_learned, "what was learned", first_integer));
   const bool news = learned != s.learned_seen;
   if (news) SHALE_TRY(s.load_table());
@@ -173,13 +178,11 @@ void MetadataStore::inherit(const Hash128& key, double quality) {
 Status MetadataStore::record_inherited(const Hash128& key, double quality) {
   inherit(key, quality);
   State& s = *state_;
-  return s.atomically([&]() -> Status {
-    SHALE_TRY(s.run(*s.put_inherited, s.quality_model, key.hex(), quality));
-    return s.note_learned();
-  });
+  return s.run(*s.put_inherited, s.quality_model, key.hex(), quality);
 }
 
 std::optional<double> MetadataStore::inherited(const Hash128& key) const {
+  state_->read_inherited(key);
   const std::lock_guard lock(state_->table_mutex);
   return state_->table.inherited(key);
 }

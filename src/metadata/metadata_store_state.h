@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <unordered_set>
 #include <utility>
 
 #include "io/file_calls.h"
@@ -33,8 +34,9 @@ struct MetadataStore::State {
     std::optional<FileId> id = {};  // of the file that `database` is; nothing: it is in memory
   };
   std::optional<Home> home = {};
-  std::int64_t version_seen = -1;  // of the file's data: changes when another connection has written
-  std::int64_t learned_seen = -1;  // how often qualities and kinds in it had changed, when they were read
+  std::int64_t version_seen = -1;              // of the file's data: changes when another connection has written
+  std::int64_t learned_seen = -1;              // how often qualities and kinds in it had changed, when they were read
+  std::unordered_set<Hash128> inherited_read;  // since then: of which cached prefixes the file was asked for that
 
   // Adds to an error's message which metadata store it is of.
   template <class T>
@@ -74,6 +76,7 @@ struct MetadataStore::State {
   }
 
   Status load_table();
+  void read_inherited(const Hash128& key);
   Status note_learned();
   // metadata_store_late.cc
   void look_after_file();
@@ -81,7 +84,7 @@ struct MetadataStore::State {
 
   // Prepared once, in `prepare_all`.
   std::optional<SqlStatement> put_model, all_models, put_quality, get_qualities, all_qualities, put_inherited,
-      all_inherited, put_kind, all_kinds, put_prefix, get_prefix, all_prefixes, forget_prefix, forget_kind,
+      get_inherited, put_kind, all_kinds, put_prefix, get_prefix, all_prefixes, forget_prefix, forget_kind,
       forget_qualities, forget_inherited, forget_questions, put_question, trim_questions, get_questions, put_delay,
       get_delay, put_decode, get_decode, put_prefill, trim_prefills, get_prefills, data_version, count_learned,
       get_learned;
