@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "cache/cache_state.h"
@@ -15,8 +16,9 @@ namespace shale {
 namespace {
 
 constexpr std::size_t kPrefillsMax = 32;
-constexpr double kTellEveryS = 5;
+constexpr double kTellPauseMaxS = 60;
 constexpr int kTellWaitMs = 5;  // for another process's write
+constexpr std::size_t kToldAtOnce = 64;
 
 }  // namespace
 
@@ -222,25 +224,33 @@ Status Cache::State::record_learned() {
 }
 
 // Without that, what is computed behind lossy forms is of no use to other processes, nor after a crash. What these runs
-// are like waits for the end: others read all that was learned again then.
+// are like waits for the end: others read all that was learned again then. A few runs at once, as requests wait
+// meanwhile.
 void Cache::State::tell_inherited() {
   if (untold.empty() || clock.now_s() < tell_at_s) return;
-  tell_at_s = clock.now_s() + kTellEveryS;
+  const std::size_t count = std::min(untold.size(), kToldAtOnce);
+  const std::vector<Hash128> runs(untold.begin(), std::next(untold.begin(), static_cast<std::ptrdiff_t>(count)));
   const int waited_ms = metadata_store->wait_at_most(kTellWaitMs);
   const Status told = metadata_store->together([&]() -> Status {
-    for (const Hash128& run : untold) {
+    for (const Hash128& run : runs) {
       if (const Used* here = used.find(run)) SHALE_TRY(record_used(run, *here));
     }
     return {};
   });
   metadata_store->wait_at_most(waited_ms);
-  if (!told) return;  // tried again
-  for (const Hash128& run : untold) {
+  if (!told) {
+    tell_at_s = clock.now_s() + tell_pause_s;
+    tell_pause_s = std::min(2 * tell_pause_s, kTellPauseMaxS);
+    return;
+  }
+  for (const Hash128& run : runs) {
+    untold.erase(run);
     if (!used.find(run)) continue;
     Frequency& accesses = used.touch(run).accesses;
     accesses.resume(0, accesses.last_access_s(), 0);
   }
-  untold.clear();
+  tell_pause_s = kTellEveryS;
+  if (untold.empty()) tell_at_s = clock.now_s() + kTellEveryS;
 }
 
 // What was not measured here stays as others have measured it: a guess is none.

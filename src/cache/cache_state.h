@@ -18,6 +18,7 @@ namespace shale {
 // Nobody knows what a form that was never measured does to answers: it is saved as worth nothing.
 inline constexpr double kMeasured = 1e-6;
 inline constexpr std::size_t kUsedMax = 16384;
+inline constexpr double kTellEveryS = 5;
 
 inline std::uint32_t end_of(const StoreLookup::PrefixSpan& span) { return span.first_block + span.blocks; }
 
@@ -88,7 +89,7 @@ struct Cache::State {
   bool forgot_old = false;  // the metadata store has
   // And of these, stored behind lossy forms, what others need soon: what they inherited.
   std::unordered_set<Hash128> untold = {};
-  double tell_at_s = 0;
+  double tell_at_s = 0, tell_pause_s = kTellEveryS;
 
   // A tier that a request gave up waiting for is left alone until then.
   std::vector<double> left_alone_until_s = {};

@@ -1,6 +1,7 @@
 // When the metadata store is told what runs inherited that were computed behind lossy forms.
 #include <gtest/gtest.h>
 
+#include "metadata/sqlite.h"
 #include "support/cache_fixture.h"
 
 namespace shale {
@@ -51,6 +52,38 @@ TEST_F(TellInheritedTest, ItIsNoReasonForOthersToReadAllAgainThatWasLearned) {
   EXPECT_TRUE(other_->refresh().value_or(false)) << "of what kind it is";
   EXPECT_EQ(other_->kind(run), ContextKind::kCode);
   EXPECT_EQ(other_->prefix(run)->accesses, 1u) << "told once";
+}
+
+TEST_F(TellInheritedTest, AFewAreToldAtOnceAndTheOthersNext) {
+  std::vector<Hash128> runs;
+  for (int seed = 0; seed < 100; ++seed) runs.push_back(store_behind_lossy(seed));
+  cache_->work(executor_);
+  EXPECT_EQ(told(runs), 64u);
+  cache_->work(executor_);
+  EXPECT_EQ(told(runs), 100u);
+  runs.push_back(store_behind_lossy(100));
+  cache_->work(executor_);
+  EXPECT_EQ(told(runs), 100u);
+  time_.advance(5);
+  cache_->work(executor_);
+  EXPECT_EQ(told(runs), 101u);
+}
+
+TEST_F(TellInheritedTest, WhatCannotBeToldIsTriedAgainLessAndLessOften) {
+  const Hash128 run = store_behind_lossy(1);
+  const auto works_after = [&](double seconds) {
+    time_.advance(seconds);
+    cache_->work(executor_);
+    return told({&run, 1}) == 1;
+  };
+  {
+    const auto another = SqlDatabase::open(folder_.path() / "catalogue.sqlite", 1000).value();
+    ASSERT_TRUE(another.execute("BEGIN IMMEDIATE"));
+    EXPECT_FALSE(works_after(0));
+    EXPECT_FALSE(works_after(5));
+  }
+  EXPECT_FALSE(works_after(5));
+  EXPECT_TRUE(works_after(5));
 }
 
 }  // namespace
