@@ -32,6 +32,7 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::strin
     same->lossy = is_lossy;
     return;
   }
+  if (is_lossy && known == 0) return;  // it may never come to rest, and others would be forgotten for it
   pooled.push_back(
       {std::string(salt), {tokens.begin(), tokens.end()}, std::move(keys), std::move(names), blocks, known, is_lossy});
   if (pooled.size() <= kPooledMax) return;

@@ -316,6 +316,28 @@ TEST_F(BehindLossyTest, WhatATenantKeepsHidesNothingExactThatIsWorthMore) {
   EXPECT_FALSE(retrieval.lossy());
 }
 
+// Nor has the pool to be looked at for what no tier has.
+TEST_F(BehindLossyTest, TurnsThatAreNowhereAtRestPushNoOthersOut) {
+  const Tokens first = document();
+  cache_->publish(first);
+  const auto chains_looked_at = [&] {
+    const std::uint64_t before = cache_->stats().chains_looked_at;
+    cache_->place_again(cache_->run_of(first));
+    drain();
+    for (int i = 0; i < 10; ++i) cache_->work(executor_);
+    return cache_->stats().chains_looked_at - before;
+  };
+  EXPECT_EQ(found(followed_by(first, 16, 2)), 144u);
+  EXPECT_EQ(chains_looked_at(), 1u) << "the document";
+  for (int tenant = 0; tenant < 5; ++tenant) {
+    RequestPolicy policy;
+    policy.salt = salt_of(std::to_string(tenant), "");
+    EXPECT_EQ(serve_and_keep(followed_by(first, 96, 2), policy), 144u);
+    EXPECT_EQ(found(followed_by(first, 112, 2), policy), 240u);
+  }
+  EXPECT_EQ(chains_looked_at(), 1u);
+}
+
 TEST_F(BehindLossyTest, WhatThePoolKeepsIsEvictedLikeAllElse) {
   const Tokens first = document(), second = followed_by(first, 96, 2), third = followed_by(second, 32, 3);
   begin_to_store(second, {}, true);
