@@ -18,7 +18,12 @@ std::uint32_t blocks_alike(std::span<const BlockKey> keys, std::span<const Block
 // Its pages, but of a whole block the first alone.
 std::vector<PageId> held_by(const Sequence& sequence) {
   const PagePool& pool = sequence.pool();
-  std::vector<PageId> held = sequence.page_ids();
+  std::vector<PageId> held;
+  if (!sequence.ragged() && !sequence.has_overlay()) {
+    for (const PoolBlockId block : sequence.blocks(sequence.length())) held.push_back(pool.page_of(block, 0));
+    return held;
+  }
+  held = sequence.page_ids();
   std::erase_if(held, [&](PageId page) {
     const PoolBlockId block = pool.block_of(page);
     return page != pool.page_of(block, 0) && !pool.is_split(block);
