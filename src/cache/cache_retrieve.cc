@@ -11,6 +11,9 @@ namespace shale {
 namespace {
 
 constexpr double kLeftAloneS = 10;
+// A front is waited for where it is so much of what is to be loaded. Of less, reading it twice costs about as little as
+// estimates are off, while whoever waits asks for nothing until all of the other's load is there.
+constexpr double kFrontShareMin = 1.0 / 8;
 
 // Keys of three heads of every layer, by which IMPRESS finds out what of a token's chunk is important.
 std::uint64_t head_bytes_per_token(const PageShape& shape) {
@@ -263,13 +266,14 @@ bool Cache::State::comes_in_time(const Retrieval::State& loading, std::uint32_t 
   return comes_s >= 0 && comes_s <= otherwise_s;
 }
 
-// How many blocks of its front it takes from there, and loads only what lies behind them then; 0 where it would read
-// the same bytes, or all would be there later than by a load of its own.
+// How many blocks of its front it takes from there, and loads only what lies behind them then; 0 where that saves too
+// little, or all would be there later than by a load of its own. What is being read now both have before them.
 std::uint32_t Cache::State::front_in_time(const Retrieval::State& loading, std::uint32_t brought,
                                           const Choice& choice) const {
   const auto rest = std::ranges::find_if(choice.spans, [&](const auto& span) { return end_of(span) > brought; });
   const std::uint32_t front = rest == choice.spans.end() ? 0 : loading_begins(*rest, brought);
-  if (front <= choice.first_block) return 0;
+  const std::uint32_t loaded = choice.end_block - choice.first_block;
+  if (front < choice.first_block + kFrontShareMin * loaded) return 0;
   std::array<double, kStoreTiersMax> bytes = {};
   double rest_s = 0;
   for (auto span = rest; span != choice.spans.end(); ++span) {

@@ -270,6 +270,24 @@ TEST_F(SharedFrontTest, WhoWaitsForItCountsAsOneThatLoads) {
   EXPECT_EQ(run_all().size(), 3u);
 }
 
+// As the first block of a chat's template.
+TEST_F(SharedFrontTest, AFrontThatSavesNextToNothingIsNotWaitedFor) {
+  const auto about_briefly = [](std::uint32_t document) {
+    Request request = about(document);
+    request.spans[0].tokens.resize(16);
+    return request;
+  };
+  for (const std::uint32_t document : {4u, 5u}) run(about_briefly(document));
+  tier_->set_silent(true);
+  for (const std::uint32_t document : {4u, 5u}) ASSERT_TRUE(engine_->submit(about_briefly(document)));
+  run_some_turns();
+  EXPECT_EQ(engine_->loading(), 2u);
+  EXPECT_GE(blocks_used(), 2 * (16 + kDocument) / 16) << "each in blocks of its own";
+  tier_->answer();
+  EXPECT_EQ(run_all().size(), 2u);
+  EXPECT_EQ(engine_->stats().shared_loads, 0u);
+}
+
 // The chunk that the front ends in is read with the rest.
 TEST_F(SharedFrontTest, WhatIsReadAgainAllTheSameIsNotWaitedFor) {
   const auto beginning_with = [](std::uint32_t document) {
