@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <ranges>
+#include <tuple>
 #include <utility>
 
 namespace shale {
@@ -13,6 +14,20 @@ std::uint32_t blocks_alike(std::span<const BlockKey> keys, std::span<const Block
   const auto blocks = std::views::iota(0u, static_cast<std::uint32_t>(std::min(keys.size(), others.size())));
   const auto end = std::ranges::partition_point(blocks, [&](std::uint32_t b) { return keys[b] == others[b]; });
   return static_cast<std::uint32_t>(end - blocks.begin());
+}
+
+// Method and keep, and whether it was computed behind lossy KV.
+using Form = std::tuple<Method, double, bool>;
+
+// Of the first so many tokens, in how many of them, wherever these were found.
+std::vector<std::pair<Form, std::uint32_t>> forms_of(const std::vector<SourceUsed>& sources, std::uint32_t tokens) {
+  std::vector<std::pair<Form, std::uint32_t>> forms;
+  for (const SourceUsed& source : first_of(sources, tokens)) {
+    const Form form(source.method, source.keep, source.behind_lossy);
+    if (forms.empty() || forms.back().first != form) forms.emplace_back(form, 0);
+    forms.back().second += source.tokens;
+  }
+  return forms;
 }
 
 // Its pages, but of a whole block the first alone.
@@ -47,9 +62,12 @@ std::uint32_t LossyPrefix::blocks_min() const {
 void LossyPrefixes::keep(LossyPrefix prefix) {
   sharings_counted_.reset();
   const std::uint32_t least = prefix.blocks_min(), blocks = prefix.blocks();
+  const std::uint32_t block_tokens = prefix.pages.pool().shape().block_size;
   std::erase_if(prefixes_, [&](const LossyPrefix& other) {
-    const bool served =
-        other.blocks() >= least && other.blocks() <= blocks && other.keys.back() == prefix.keys[other.blocks() - 1];
+    const std::uint32_t tokens = other.blocks() * block_tokens;
+    const bool served = other.blocks() >= least && other.blocks() <= blocks &&
+                        other.keys.back() == prefix.keys[other.blocks() - 1] &&
+                        forms_of(other.sources, tokens) == forms_of(prefix.sources, tokens);
     if (served) let_go(other);
     return served;
   });
@@ -68,12 +86,17 @@ void LossyPrefixes::let_go(const LossyPrefix& prefix) {
 LossyPrefixes::Found LossyPrefixes::find(std::span<const BlockKey> keys, const Accepts& accepts) {
   const std::uint32_t block_tokens = prefixes_.empty() ? 1 : pool().shape().block_size;
   Found longest;
+  double worth_of_longest = 0;
   for (LossyPrefix& prefix : prefixes_) {
     const std::uint32_t alike = blocks_alike(prefix.keys, keys), least = prefix.blocks_min();
     if (alike < least) continue;
     for (const std::uint32_t blocks : {alike, least}) {  // what was computed behind the others may be worth less
-      if (blocks <= longest.blocks || !accepts(first_of(prefix.sources, blocks * block_tokens))) continue;
+      if (blocks == 0 || blocks < longest.blocks) continue;
+      const std::vector<SourceUsed> sources = first_of(prefix.sources, blocks * block_tokens);
+      const double worth = expected_quality(sources).value_or(0);
+      if ((blocks == longest.blocks && worth <= worth_of_longest) || !accepts(sources)) continue;
       longest = {&prefix, blocks};
+      worth_of_longest = worth;
       break;
     }
   }

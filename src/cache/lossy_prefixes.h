@@ -38,9 +38,10 @@ struct LossyPrefix {
 // Not thread-safe.
 class LossyPrefixes {
  public:
-  // Replaces those that it serves as well: they hold no blocks that it does not.
+  // Replaces those that it serves as well: they are in the same forms, of no more blocks.
   void keep(LossyPrefix prefix);
-  // The one of which the most first blocks are those of `keys`, and are accepted; null where there is none.
+  // The one of which the most first blocks are those of `keys`, and are accepted; of several the one thought to be
+  // worth most. Null where there is none.
   struct Found {
     LossyPrefix* prefix = nullptr;
     std::uint32_t blocks = 0;

@@ -81,6 +81,19 @@ TEST_F(SharedFormTest, OfExactPagesOfThePoolItIsMadeOnce) {
   EXPECT_EQ(computed() - before, 3 * kBehind);
 }
 
+TEST_F(SharedFormTest, TwoFormsOfOneContextAreMadeOnceEach) {
+  const Request one = naming("kivi4", ask(1, 200, 1)), other = naming("knorm", ask(1, 200, 1));
+  submit(one, 2);
+  submit(other, 2);
+  EXPECT_EQ(forms_from(run_all(*engine_, 4), "pool"), 2);
+  const std::uint64_t before = computed();
+  for (const Request& request : {one, other, one}) {
+    submit(request, 1);
+    EXPECT_EQ(forms_from(run_all(*engine_, 1), "pool"), 1);
+  }
+  EXPECT_EQ(computed() - before, 3 * kBehind);
+}
+
 TEST_F(SharedFormTest, TheNextMakesItWhereTheFirstIsCancelled) {
   const Request request = naming("kivi4", ask(1, 200, 1));
   const RequestId first = engine_->submit(request).value();
