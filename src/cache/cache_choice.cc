@@ -139,7 +139,9 @@ void Cache::State::choose_lossy(std::span<const BlockKey> keys, const RequestPol
   // A load goes on behind it where a span begins.
   for (auto span = found.spans.begin(); span != found.spans.end(); ++span) {
     const bool cuts = span->first_block < pooled_lossy.blocks && pooled_lossy.blocks < end_of(*span);
-    if (!cuts || backlog.pool_only || span->first_block < pooled_lossy.prefix->blocks_min()) continue;
+    if (!cuts || backlog.pool_only) continue;
+    if (policy.named() && span->method == *policy.method) return;  // the form that is named, of more
+    if (span->first_block < pooled_lossy.prefix->blocks_min()) continue;
     const std::uint32_t covered = pooled_lossy.blocks * block_tokens();
     if (options.load_always || spans_that_pay({span, found.spans.end()}, covered, backlog) > 0) {
       pooled_lossy.blocks = span->first_block;

@@ -55,5 +55,17 @@ TEST_F(LossyFormsTest, TheBestServesWhoNamesNone) {
   EXPECT_EQ(source(tokens, naming(kKnorm)).where, "pool");
 }
 
+TEST_F(LossyFormsTest, ThatOfAShorterContextLeavesTheOneThatIsNamedToTheTier) {
+  open();
+  const Tokens longer = tokens_of(2, 288), shorter(longer.begin(), longer.begin() + 144);
+  store(longer, 0, kCoded, 0.5);
+  drain();
+  keep_form(shorter, kCoded);
+  EXPECT_EQ(source(shorter, naming(kCoded)).where, "pool");
+  const SourceUsed whole = source(longer, naming(kCoded));
+  EXPECT_EQ(whole.where, "memory");
+  EXPECT_EQ(whole.tokens, 288u);
+}
+
 }  // namespace
 }  // namespace shale
