@@ -20,9 +20,10 @@ void Cache::State::note_in_pool(std::span<const std::int32_t> tokens, std::strin
                                 std::uint32_t reproducible, std::uint32_t lossy_from) {
   if (keys.empty()) return;
   std::vector<BlockKey> names = names_of(keys, reproducible, lossy_from);
-  const bool is_lossy = lossy_from != kAllTokens;
-  const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.names.back() == names.back(); });
   const auto blocks = static_cast<std::uint32_t>(keys.size());
+  // What the tree has exactly is not merely lossy, whatever else there is of it.
+  const bool is_lossy = lossy_from != kAllTokens && tree->match(tokens, salt) < blocks * block_tokens();
+  const auto same = std::ranges::find_if(pooled, [&](const Pooled& each) { return each.names.back() == names.back(); });
   if (same != pooled.end() && same->blocks == blocks && same->known == blocks && same->lossy <= is_lossy) return;
   const std::uint32_t known =
       std::min(store->in_pool(names, blocks, PoolNews::kHeld, tenant_of(salt), is_lossy), blocks);

@@ -67,5 +67,31 @@ TEST_F(LossyFormsTest, ThatOfAShorterContextLeavesTheOneThatIsNamedToTheTier) {
   EXPECT_EQ(whole.tokens, 288u);
 }
 
+// Though there is room for the exact copy since another was removed, nobody would read it.
+TEST_F(LossyFormsTest, ThoseMadeOfExactPagesOfThePoolLetNoExactCopyRise) {
+  CacheOptions options;
+  options.methods = {"knorm"};
+  open(256 * kShape.token_bytes(), kUnlimited, options);
+  const Tokens tokens = tokens_of(3, 144), other = tokens_of(4, 144);
+  {
+    Sequence computed(*pool_);
+    compute(tokens, 144, computed);
+    cache_->insert_prefix(tokens, computed);
+  }
+  keep_form(tokens, kKnorm);
+  const Hash128 run = store(tokens);
+  drain();
+  measured(tokens, kKnorm, 1);
+  const Hash128 removed = store(other);
+  drain();
+  cache_->store().remove_run(removed);
+  drain();
+  EXPECT_EQ(source(tokens, naming(kKnorm)).where, "pool");
+  measured(tokens, kKnorm, 0.4);
+  cache_->store().place_again(run);
+  drain();
+  for (const StoreExtent& extent : stored(tokens)) EXPECT_FALSE(extent.exact && extent.tiers[0] == 0);
+}
+
 }  // namespace
 }  // namespace shale
