@@ -143,7 +143,7 @@ struct GuestStep {
 struct EngineStats {
   std::uint64_t steps = 0, prefill_tokens = 0, decode_tokens = 0, retried = 0;
   std::uint64_t preempted = 0, resumed = 0, computed_again = 0;  // times that requests were
-  std::uint64_t shared_loads = 0;                                // that requests waited for, and took from the pool
+  std::uint64_t shared_loads = 0;                                // requests that took another's load or form, once each
   KvBudgetStats budgets;                                         // of all requests
   double budget_seconds = 0;                                     // spent evicting and compacting
   std::uint64_t guest_tokens = 0;                                // computed for guests beside requests

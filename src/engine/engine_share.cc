@@ -64,6 +64,7 @@ bool Engine::State::await_form(RequestState& run) {
   const auto other = std::ranges::find_if(scheduler.running(), same);
   if (other == scheduler.running().end()) return false;
   run.awaits_form = (*other)->id;
+  run.note_awaited(run.span_end[*span]);
   return true;
 }
 
@@ -81,7 +82,19 @@ bool Engine::State::await_other(RequestState& run) {
   const Wanted looked_up = wanted(run);
   run.awaits = cache.shared_load(loads, looked_up.tokens, looked_up.policy, backlog(run, false));
   if (run.awaits.otherwise_s && clock.now_s() >= run.awaits_until_s) run.awaits = {};
+  if (run.awaiting()) run.note_awaited(run.awaits.tokens);
   return run.awaiting();
+}
+
+// Once each request that finds in the pool what it waited for.
+void Engine::State::count_shared(RequestState& run) {
+  const std::uint32_t awaited = std::exchange(run.awaited, 0);
+  if (awaited == 0 || run.shared) return;
+  std::uint32_t pooled = 0;
+  for (const SourceUsed& source : run.retrieval.sources()) pooled += source.where == kPoolSource ? source.tokens : 0;
+  const bool exact_alone = run.request.policy.named() && !run.retrieval.lossy();  // the form did not come
+  run.shared = pooled >= awaited && !exact_alone;
+  stats.shared_loads += run.shared;
 }
 
 // Those who need not wait for another any more look again: they share what came, and load, or make, what did not, one

@@ -93,6 +93,7 @@ struct Engine::State {
   bool in_flight(const RequestState& run) const;
   bool await_form(RequestState& run);
   bool await_other(RequestState& run);
+  void count_shared(RequestState& run);
   bool share_loads();
   bool being_asked(const RequestState& run) const;
 

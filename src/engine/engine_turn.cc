@@ -145,12 +145,8 @@ Backlog Engine::State::backlog(const RequestState& run, bool pool_only) const {
 
 // Who waited for that, to hear of its prefix or for another's load.
 void Engine::State::look_up(RequestState& run) {
-  const std::uint32_t awaited = run.awaits.tokens;
   fetch(run, false);
   if (!run.resumed) charge_less(run, 0);
-  if (awaited == 0) return;
-  const bool all = !run.from_tiers && run.computed_from >= awaited;
-  stats.shared_loads += all || cache.pool_prefix(run.prompt, run.retrieval.salt()) >= awaited;
 }
 
 // Looks up the run's prefix; what lies on a tier is on its way then, of its own load or another's that it waits for.
@@ -167,6 +163,7 @@ void Engine::State::fetch(RequestState& run, bool pool_only) {
     run.retrieval = cache.retrieve(tokens, policy, run.sequence, before);
   }
   found(run);
+  count_shared(run);
   const bool whole = compressed && run.computed_from == run.span_end[*compressed] && !run.retrieval.lossy();
   run.compress_once_loaded = whole ? compressed : std::nullopt;
   if (!run.bytes_missing()) loaded(run);

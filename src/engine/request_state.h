@@ -8,6 +8,7 @@
 // fields.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -68,6 +69,7 @@ class RequestState {
     awaits = {};
     awaits_form = 0;
   }
+  void note_awaited(std::uint32_t tokens) { awaited = awaited == 0 ? tokens : std::min(awaited, tokens); }
   // Gives up all that it holds, and is computed from its first token.
   void begin_again();
   // Positions still to come at most.
@@ -90,6 +92,8 @@ class RequestState {
   // At most, where that brings only the front of what it would load: until its own load would have been there.
   double awaits_until_s = std::numeric_limits<double>::infinity();
   RequestId awaits_form = 0;   // of whom the form that both name is to come; 0: of nobody
+  std::uint32_t awaited = 0;   // tokens that others were to bring, since it last looked up; of several waits the fewest
+  bool shared = false;         // it has found such; counted
   double look_again_at_s = 0;  // while it has no room yet: whether it would load, or share a load
   Retrieval retrieval;
   std::optional<std::size_t> compress_once_loaded;  // the span, where its exact pages are being loaded

@@ -112,7 +112,7 @@ void write_engine(Writer& to, const EngineStats& engine, const Occupancy& occupa
   to.seconds("shale_engine_threads_short_seconds_total", engine.threads_short_seconds,
              "Seconds computed with fewer threads than there are, because other programs wanted their cores.");
   to.counter("shale_engine_shared_loads_total", engine.shared_loads,
-             "Requests that waited for another's load of what they would have loaded, or of its front, and shared it.");
+             "Requests that waited for what another loaded, or for the form that it made or loaded, and took it.");
   to.counter("shale_engine_retries_total", engine.retried, "Requests begun again because an extent was unreadable.");
   to.counter("shale_measured_beside_tokens_total", engine.guest_tokens, "Tokens computed beside requests to measure.");
   to.seconds("shale_measured_beside_seconds_total", engine.guest_seconds,

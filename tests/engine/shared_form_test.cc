@@ -65,6 +65,7 @@ TEST_F(SharedFormTest, OneMakesItForAllWhoComeTogether) {
     const std::vector<Response> responses = run_all(*engine_, 3);
     EXPECT_EQ(computed() - before, kContext + 3 * kBehind) << method;
     EXPECT_EQ(forms_from(responses, "pool"), 2) << method;
+    EXPECT_EQ(engine_->stats().shared_loads, 2u) << method;
     drain();
     open();
     const Response alone = engine_->run(request);
@@ -105,6 +106,7 @@ TEST_F(SharedFormTest, TheNextMakesItWhereTheFirstIsCancelled) {
   const std::uint64_t before = computed();
   EXPECT_EQ(forms_from(run_all(*engine_, 2), "pool"), 1);
   EXPECT_EQ(computed() - before, kContext + 2 * kBehind);
+  EXPECT_EQ(engine_->stats().shared_loads, 1u);
 }
 
 TEST_F(SharedFormTest, NobodyWaitsForAnotherFormOrForWhomItPasses) {

@@ -233,6 +233,15 @@ TEST_F(SharedFrontTest, OneLoadsTheFrontAndEachItsOwnRest) {
   }
 }
 
+TEST_F(SharedFrontTest, WhoWaitsTwiceCountsOnce) {
+  const std::vector<RequestId> ids = submit_about({1, 2, 2});  // for the front, then for the rest
+  tier_->answer();
+  const auto responses = run_all();
+  EXPECT_EQ(responses.at(ids[1]).cached.from("memory"), kDocument);
+  EXPECT_EQ(responses.at(ids[2]).cached.from("memory"), 0u);
+  EXPECT_EQ(engine_->stats().shared_loads, 2u);
+}
+
 TEST_F(SharedFrontTest, TheNextLoadsItWhereTheFirstIsCancelled) {
   const std::vector<RequestId> ids = submit_about({1, 2, 3});
   engine_->cancel(ids[0]);
