@@ -49,7 +49,7 @@ bool Engine::State::in_flight(const RequestState& run) const {
 // Whether the run waits for another of its tenant, whose turn is no later, that brings the form that both name.
 bool Engine::State::await_form(RequestState& run) {
   const auto span = wanted(run).compressed;
-  if (!span || !run.drawn.empty() || run.span_begin(*span) == run.span_end[*span]) return false;
+  if (!span || !run.drawn.empty()) return false;
   const RequestPolicy& policy = run.request.policy;
   const auto same = [&](const std::unique_ptr<RequestState>& each) {
     const RequestState& other = *each;

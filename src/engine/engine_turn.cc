@@ -97,8 +97,7 @@ void Engine::State::charge_less(const RequestState& run, std::uint32_t found_bef
 Engine::State::Wanted Engine::State::wanted(const RequestState& run) const {
   if (!run.request.use_cache) return {};
   Wanted wanted{.tokens = run.prompt, .policy = run.request.policy, .compressed = {}};
-  const auto stored =
-      static_cast<std::size_t>(std::ranges::find_if(run.request.spans, &PrefixSpan::store) - run.request.spans.begin());
+  const std::size_t stored = run.first_stored();
   // Exact KV past the span that a method is applied to would be of no use.
   if (run.request.policy.named() && stored + 1 < run.request.spans.size()) {
     wanted.compressed = stored;

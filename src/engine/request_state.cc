@@ -32,9 +32,8 @@ RequestState::RequestState(RequestId request_id, Request new_request, PagePool& 
   }
   if (request.prompt_logprobs) {
     prompt_logprobs.resize(prompt.size());
-    const auto stored = std::ranges::find_if(request.spans, &PrefixSpan::store);
-    const bool behind = request.policy.named() && stored != request.spans.end();
-    if (behind) rated_from = span_end[static_cast<std::size_t>(stored - request.spans.begin())];
+    const std::size_t stored = first_stored();
+    if (request.policy.named() && stored < span_end.size()) rated_from = span_end[stored];
   }
   sampler.note_prompt(prompt);
   response.id = id;
@@ -43,6 +42,12 @@ RequestState::RequestState(RequestId request_id, Request new_request, PagePool& 
 
 std::size_t RequestState::span_at(std::uint32_t position) const {
   return static_cast<std::size_t>(std::ranges::upper_bound(span_end, position) - span_end.begin());
+}
+
+std::size_t RequestState::first_stored() const {
+  std::size_t span = 0;
+  while (span < span_end.size() && !(request.spans[span].store && span_begin(span) < span_end[span])) ++span;
+  return span;
 }
 
 void RequestState::begin_again() {

@@ -78,6 +78,9 @@ class RequestState {
   std::size_t span_at(std::uint32_t position) const;
   // Position of the part's first token.
   std::uint32_t span_begin(std::size_t span) const { return span == 0 ? 0 : span_end[span - 1]; }
+  // Index of the first span that is stored and has a whole block, to which a method that is named is applied; their
+  // number where there is none.
+  std::size_t first_stored() const;
 
   const RequestId id;
   const Request request;

@@ -164,6 +164,15 @@ TEST_F(PromptLogprobsTest, BehindANamedMethodsSpanTheyAreOverWhatItLeft) {
   EXPECT_TRUE(differs);
 }
 
+TEST_F(PromptLogprobsTest, BehindANamedMethodsSpanAlsoWhereAShorterThanABlockComesBefore) {
+  Request request = ask(1, 192, 1);
+  request.spans.insert(request.spans.begin(),
+                       {.tokens = testing::random_tokens(8, 256, 70), .store = true, .label = "rules"});
+  request.policy.method = Method::parse("kivi4").value();
+  const Told applied = run(request);
+  for (std::size_t i = 0; i < 209; ++i) ASSERT_EQ(applied.prompt[i].has_value(), i > 192) << i;
+}
+
 TEST_F(PromptLogprobsTest, WhereABudgetCutsThePromptTheyAreOverWhatItLeft) {
   Request request = generate(3, 400, 2);
   const Told whole = run(request);

@@ -95,6 +95,17 @@ TEST_F(SharedFormTest, TwoFormsOfOneContextAreMadeOnceEach) {
   EXPECT_EQ(computed() - before, 3 * kBehind);
 }
 
+// The method is applied to what follows a system message of less than a block, with that.
+TEST_F(SharedFormTest, ASpanWithoutAWholeBlockIsPartOfTheNext) {
+  Request request = naming("kivi4", ask(1, 192, 1));
+  request.spans.insert(request.spans.begin(),
+                       {.tokens = testing::random_tokens(8, 256, 70), .store = true, .label = "rules"});
+  submit(request, 3);
+  EXPECT_EQ(forms_from(run_all(*engine_, 3), "pool"), 2);
+  EXPECT_EQ(computed(), kContext + 3 * kBehind);
+  EXPECT_EQ(engine_->stats().shared_loads, 2u);
+}
+
 TEST_F(SharedFormTest, TheNextMakesItWhereTheFirstIsCancelled) {
   const Request request = naming("kivi4", ask(1, 200, 1));
   const RequestId first = engine_->submit(request).value();
