@@ -157,7 +157,7 @@ SpeedFit::Line SpeedFit::fit_samples(double now_s) const {
       latency_s = std::max(median(residuals), 0.0);
     }
   }
-  return {latency_s, slope > 0 ? 1 / slope : guess.bytes_per_s, samples_, true};
+  return {latency_s, slope > 0 ? 1 / slope : guess.bytes_per_s, samples_, slope > 0};
 }
 
 }  // namespace shale

@@ -94,6 +94,14 @@ TEST(SpeedFitTest, SmallPeriodsAloneLeaveTheBandwidthAtItsGuess) {
   EXPECT_TRUE(fit.fit(0).tells_bandwidth);
 }
 
+TEST(SpeedFitTest, WhatTakesNoTimeTellsNoBandwidth) {
+  SpeedFit fit(1e-4, 1e9);
+  fit.started();
+  fit.finished(0, 0, 1000000);
+  EXPECT_EQ(fit.fit(0).bytes_per_s, 1e9);
+  EXPECT_FALSE(fit.fit(0).tells_bandwidth);
+}
+
 TEST(SpeedFitTest, OperationsTogetherAreOneSampleOfTheirSum) {
   SpeedFit fit(0, 1e8);
   for (int i = 0; i < 10; ++i) fit.started();
