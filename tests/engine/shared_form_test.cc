@@ -135,6 +135,7 @@ TEST_F(SharedFormTest, NobodyWaitsForAnotherFormOrForWhomItPasses) {
   };
   expect_no_wait([](Request&, Request& second) { second.policy.keep = 0.25; });
   expect_no_wait([](Request&, Request& second) { second.policy.salt = "mine"; });
+  expect_no_wait([](Request&, Request& second) { second.tenant = "another"; });
   expect_no_wait([](Request&, Request& second) { second.priority = 1; });
   expect_no_wait([](Request& first, Request&) { first.insert_prefix = false; });
   expect_no_wait([](Request&, Request& second) { second.spans[0].tokens[40] ^= 1; });
