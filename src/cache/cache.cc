@@ -98,7 +98,8 @@ std::optional<double> Cache::State::quality(const Hash128& run, const Method& me
 std::optional<double> Cache::State::expected(const SourceUsed& source) const {
   const auto form = source.method.is_full() ? 1 : expected(source.run, source.method, source.keep);
   if (!source.behind_lossy || !form) return form;
-  const auto inherited = metadata_store ? metadata_store->inherited(source.run) : std::nullopt;
+  if (!metadata_store) return std::nullopt;
+  const auto inherited = metadata_store->inherited(source.run);
   return inherited ? std::optional(std::min(*form, *inherited)) : std::nullopt;
 }
 

@@ -152,7 +152,6 @@ void Cache::State::choose_lossy(std::span<const BlockKey> keys, const RequestPol
   const bool whole_form = policy.named() && pooled_lossy.blocks == keys.size();
   if (length == 0 || length < in_pool || (length == in_pool && !whole_form)) return;
   LossyPrefix& prefix = *pooled_lossy.prefix;
-  judge_anew(prefix);
   const double computed_s =
       backlog.engine.compute_s + backlog.engine.slowdown * costs.prefill_s(length - in_pool, in_pool);
   const double lost_s = policy.named() ? 0 : loss_s(expected_quality(first_of(prefix.sources, length)));

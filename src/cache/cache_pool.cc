@@ -62,9 +62,8 @@ void Cache::State::look_at_pool() {
   for (std::size_t i = 0; i < now; ++i) {
     Pooled chain = std::move(pooled.front());
     pooled.pop_front();
-    const LossyPrefixes::Found found = lossy.find(chain.keys, [](std::span<const SourceUsed>) { return true; });
-    const bool refused = found.prefix && !accepts(first_of(found.prefix->sources, found.blocks * block_tokens()), {});
-    const std::uint32_t of_lossy = refused ? 0 : found.blocks;
+    const std::uint32_t of_lossy = find_lossy(chain.keys, {}).blocks;
+    const bool refused = lossy.find(chain.keys, [](LossyPrefix&, std::uint32_t) { return true; }).blocks > of_lossy;
     const std::uint32_t exact = tree->match(chain.tokens, chain.salt) / block_tokens();
     const std::uint32_t blocks = std::max(exact, of_lossy);
     const bool now_lossy = of_lossy > exact;
@@ -100,7 +99,10 @@ void Cache::place_again(const Hash128& run) {
 
 LossyPrefixes::Found Cache::State::find_lossy(std::span<const BlockKey> keys, const RequestPolicy& policy) {
   if (policy.exact) return {};
-  return lossy.find(keys, [&](std::span<const SourceUsed> sources) { return accepts(sources, policy); });
+  return lossy.find(keys, [&](LossyPrefix& prefix, std::uint32_t blocks) {
+    judge_anew(prefix);
+    return accepts(first_of(prefix.sources, blocks * block_tokens()), policy);
+  });
 }
 
 void Cache::insert_prefix(std::span<const std::int32_t> tokens, const Sequence& sequence, std::uint32_t reproducible,
@@ -177,6 +179,7 @@ std::uint32_t Cache::pool_blocks_in_use(std::span<const std::int32_t> tokens, co
 
 // What was used longest ago goes first, of exact blocks by the policy.
 bool Cache::State::evict_until_free(std::uint32_t blocks) {
+  if (pool.blocks_free() >= blocks) return true;
   while (const LossyPrefix* oldest = lossy.oldest(*tree)) {
     if (tree->evict_until_free(blocks, oldest->used_s)) return true;
     lossy.drop(*oldest);

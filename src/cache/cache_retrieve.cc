@@ -134,7 +134,6 @@ std::uint32_t Cache::State::published_for(std::span<const std::int32_t> wanted, 
   const LossyPrefixes::Found kept = find_lossy(keys, policy);
   if (const std::uint32_t length = kept.blocks * block_tokens(); length > tokens) {
     const std::uint32_t exact = tree->match(wanted.first(tokens));
-    judge_anew(*kept.prefix);
     const double lost_s = loss_s(expected_quality(first_of(kept.prefix->sources, length)));
     if (lost_s < costs.prefill_s(length - exact, exact)) return 0;
   }

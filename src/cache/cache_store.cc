@@ -52,7 +52,7 @@ void Cache::State::inherit(const Hash128& name, double quality, std::span<const 
   const auto its = [&](const auto& each) { return each.run == name; };
   const bool there = std::ranges::any_of(saving, its) || std::ranges::any_of(store->inspect(names, tenant), its);
   const auto known = metadata_store->inherited(name);
-  if (there && !known) store->remove(names.subspan(before), tenant);
+  if (there && !known && known.error().code == ErrorCode::kNotFound) store->remove(names.subspan(before), tenant);
   const double inherited = there ? std::min(known.value_or(1), quality) : quality;
   metadata_store->inherit(name, inherited);
   if (known != inherited && untold.size() < kUsedMax) untold.insert(name);

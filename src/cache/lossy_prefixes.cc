@@ -92,9 +92,9 @@ LossyPrefixes::Found LossyPrefixes::find(std::span<const BlockKey> keys, const A
     if (alike < least) continue;
     for (const std::uint32_t blocks : {alike, least}) {  // what was computed behind the others may be worth less
       if (blocks == 0 || blocks < longest.blocks) continue;
-      const std::vector<SourceUsed> sources = first_of(prefix.sources, blocks * block_tokens);
-      const double worth = expected_quality(sources).value_or(0);
-      if ((blocks == longest.blocks && worth <= worth_of_longest) || !accepts(sources)) continue;
+      if (!accepts(prefix, blocks)) continue;
+      const double worth = expected_quality(first_of(prefix.sources, blocks * block_tokens)).value_or(0);
+      if (blocks == longest.blocks && worth <= worth_of_longest) continue;
       longest = {&prefix, blocks};
       worth_of_longest = worth;
       break;

@@ -46,7 +46,8 @@ class LossyPrefixes {
     LossyPrefix* prefix = nullptr;
     std::uint32_t blocks = 0;
   };
-  using Accepts = std::function<bool(std::span<const SourceUsed> sources)>;
+  // Of its first blocks. It may first note in the prefix what its sources are known to be worth now.
+  using Accepts = std::function<bool(LossyPrefix& prefix, std::uint32_t blocks)>;
   Found find(std::span<const BlockKey> keys, const Accepts& accepts);
 
   bool empty() const { return prefixes_.empty(); }

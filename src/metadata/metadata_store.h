@@ -135,10 +135,11 @@ class MetadataStore {
   std::optional<ContextKind> kind(const Hash128& key) const;
   // The cached prefix was computed behind lossy forms, over which answers were expected to be worth so much, in the
   // metric: whoever finds it is served no better. Known to this process alone until it is recorded. What others
-  // recorded is read when it is asked for, once after each refresh() that finds the file changed.
+  // recorded is read when it is asked for, once after each refresh() that finds the file changed. kNotFound: nobody
+  // knows. Other errors: what others know could not be read, and is asked for again.
   void inherit(const Hash128& key, double quality);
   Status record_inherited(const Hash128& key, double quality);
-  std::optional<double> inherited(const Hash128& key) const;
+  Result<double> inherited(const Hash128& key) const;
   // The cached prefix is a text that ships with Shale. Known to this process alone.
   void note_shipped(const Hash128& key);
   // How far a quantizer moves attention's output over the cached prefix (near_lossless.h). Known to this process alone.

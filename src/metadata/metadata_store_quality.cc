@@ -52,14 +52,17 @@ Status MetadataStore::State::load_table() {
 
 // Servers record these all the time, and need few of each other's: those alone are read, once for each version of the
 // file. What is known here may not be recorded yet.
-void MetadataStore::State::read_inherited(const Hash128& key) {
-  if (inherited_read.size() >= QualityTable::kPrefixesMax) inherited_read.clear();
-  if (!inherited_read.insert(key).second) return;
+Status MetadataStore::State::read_inherited(const Hash128& key) {
+  if (inherited_read.contains(key)) return {};
   const auto quality = [](const SqlRow& row) { return row.real(0); };
   const auto recorded = one<double>(*get_inherited, "what it inherited", quality, quality_model, key.hex());
-  if (!recorded) return;
+  if (!recorded && recorded.error().code != ErrorCode::kNotFound) return std::unexpected(recorded.error());
+  if (inherited_read.size() >= QualityTable::kPrefixesMax) inherited_read.clear();
+  inherited_read.insert(key);
+  if (!recorded) return {};
   const std::lock_guard lock(table_mutex);
   table.inherit(key, std::min(*recorded, table.inherited(key).value_or(*recorded)));
+  return {};
 }
 
 // Others read qualities and kinds again. What this process learns it knows, unless others learned before it.
@@ -181,10 +184,14 @@ Status MetadataStore::record_inherited(const Hash128& key, double quality) {
   return s.run(*s.put_inherited, s.quality_model, key.hex(), quality);
 }
 
-std::optional<double> MetadataStore::inherited(const Hash128& key) const {
-  state_->read_inherited(key);
-  const std::lock_guard lock(state_->table_mutex);
-  return state_->table.inherited(key);
+Result<double> MetadataStore::inherited(const Hash128& key) const {
+  const Status read = state_->read_inherited(key);
+  {
+    const std::lock_guard lock(state_->table_mutex);
+    if (const auto known = state_->table.inherited(key)) return *known;
+  }
+  if (!read) return std::unexpected(read.error());
+  return fail(ErrorCode::kNotFound, "nobody recorded what cached prefix {} inherited", key.hex());
 }
 
 void MetadataStore::note_shipped(const Hash128& key) {

@@ -76,7 +76,7 @@ struct MetadataStore::State {
   }
 
   Status load_table();
-  void read_inherited(const Hash128& key);
+  Status read_inherited(const Hash128& key);
   Status note_learned();
   // metadata_store_late.cc
   void look_after_file();

@@ -41,10 +41,10 @@ void StoreLoad::State::plan(const std::vector<ChainSpan>& found, const Hash128& 
     const Extent& extent = core.index.at(span.extent);
     ChainSpan where = span;
     while (where.blocks > 0 && where.first_block < first_block) {
-      const std::uint32_t skipped = std::min<std::uint32_t>(extent.chunk_blocks, where.blocks);
+      const std::uint32_t left_out = std::min<std::uint32_t>(extent.chunk_blocks, where.blocks);
       ++where.first_chunk;
-      where.first_block += skipped;
-      where.blocks -= skipped;
+      where.first_block += left_out;
+      where.blocks -= left_out;
     }
     end = span.first_block + span.blocks;
     if (where.blocks == 0) continue;

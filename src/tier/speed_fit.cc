@@ -128,11 +128,11 @@ SpeedFit::Line SpeedFit::fit_samples(double now_s) const {
   std::vector<std::pair<double, double>> slopes;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
-      const auto [small, large] =
+      const auto [less, more] =
           std::minmax(samples[i], samples[j], [](auto& a, auto& b) { return a.bytes < b.bytes; });
-      const double bytes = large.bytes - small.bytes;
-      const bool telling = large.bytes >= kTellingBytes && large.bytes >= kContrast * small.bytes;
-      if (telling) slopes.emplace_back((large.seconds - small.seconds) / bytes, bytes);
+      const double bytes = more.bytes - less.bytes;
+      const bool telling = more.bytes >= kTellingBytes && more.bytes >= kContrast * less.bytes;
+      if (telling) slopes.emplace_back((more.seconds - less.seconds) / bytes, bytes);
     }
   }
   std::vector<double> seconds, seconds_per_byte, beyond_guess;

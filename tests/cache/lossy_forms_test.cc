@@ -55,6 +55,18 @@ TEST_F(LossyFormsTest, TheBestServesWhoNamesNone) {
   EXPECT_EQ(source(tokens, naming(kKnorm)).where, "pool");
 }
 
+TEST_F(LossyFormsTest, TheBestIsTheOneThatIsKnownToBeBestNow) {
+  CacheOptions options;
+  options.quality_floor = 0;
+  open(64 << 20, kUnlimited, options);
+  const Tokens tokens = tokens_of(1, 144);
+  measured(tokens, kCoded, 0.5);
+  keep_form(tokens, kCoded);
+  keep_form(tokens, kKnorm);
+  measured(tokens, kKnorm, 0.99);
+  EXPECT_EQ(source(tokens, {}).method, kKnorm);
+}
+
 TEST_F(LossyFormsTest, ThatOfAShorterContextLeavesTheOneThatIsNamedToTheTier) {
   open();
   const Tokens longer = tokens_of(2, 288), shorter(longer.begin(), longer.begin() + 144);

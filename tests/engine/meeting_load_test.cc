@@ -87,7 +87,9 @@ TEST_F(MeetingLoadTest, OthersAreComputedBeforeIt) {
   // However many there are, it comes.
   std::optional<Response> met;
   for (std::uint32_t turn = 0; turn < 1000 && !met; ++turn) {
-    if (engine_->waiting() + engine_->running() < 3) ASSERT_TRUE(engine_->submit(generate(10 + turn, 900, 1)));
+    if (engine_->waiting() + engine_->running() < 3) {
+      ASSERT_TRUE(engine_->submit(generate(10 + turn, 900, 1)));
+    }
     engine_->run_once();
     time_.advance(0.05);
     for (Response& response : engine_->finished()) {
@@ -111,7 +113,7 @@ TEST_F(MeetingLoadTest, OthersWhoBeginAlikeWaitForIt) {
     for (Response& response : engine_->finished()) finished.push_back(std::move(response));
   }
   EXPECT_EQ(cache_->stats().meetings, 1u);
-  const std::uint32_t brought = finished[0].cached.from("memory");
+  const std::uint64_t brought = finished[0].cached.from("memory");
   EXPECT_GE(brought, 64u);
   EXPECT_EQ(finished[0].tokens, cold.tokens);
   EXPECT_EQ(finished[1].cached.from("pool"), 512u);

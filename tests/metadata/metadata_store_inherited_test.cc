@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "metadata/metadata_store_fixture.h"
+#include "metadata/sqlite.h"
 
 namespace shale {
 namespace {
@@ -34,6 +35,20 @@ TEST_F(MetadataStoreTest, WhatPrefixesInheritedSurvivesRestartOnceItIsRecorded) 
   ASSERT_TRUE(metadata_store->forget(kSecond));
   EXPECT_FALSE(open()->inherited(kSecond));
   EXPECT_EQ(open()->inherited(kThird), 0.7);
+}
+
+// Else what was stored with it would be removed as nobody's.
+TEST_F(MetadataStoreTest, WhatPrefixesInheritedIsAskedForAgainWhereItCouldNotBeRead) {
+  ASSERT_TRUE(open()->record_inherited(kFirst, 0.9));
+  const auto metadata_store = open();
+  {
+    const auto another = SqlDatabase::open(path(), 1000).value();
+    ASSERT_TRUE(another.execute("ALTER TABLE inherited RENAME TO hidden"));
+    EXPECT_NE(metadata_store->inherited(kFirst).error().code, ErrorCode::kNotFound);
+    ASSERT_TRUE(another.execute("ALTER TABLE hidden RENAME TO inherited"));
+  }
+  EXPECT_EQ(metadata_store->inherited(kFirst), 0.9);
+  EXPECT_EQ(metadata_store->inherited(kUnknown).error().code, ErrorCode::kNotFound);
 }
 
 }  // namespace
