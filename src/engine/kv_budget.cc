@@ -230,8 +230,9 @@ void KvBudget::evict_pages(Sequence& sequence) {
   for (std::uint32_t i = 0; i < tables(); ++i) {
     const auto table = sequence.table(layer_of(i), head_of(i)).pages;
     const std::span<const float> notes = sequence.notes(layer_of(i), head_of(i));
-    const std::uint32_t end = full_pages(table);
+    const std::uint32_t full = full_pages(table);
     const std::uint32_t first = options_.keep_first_page ? 1 : 0;
+    const std::uint32_t end = full - (options_.keep_newest_page && full > 0 ? 1 : 0);
     float lowest = kInfinity;
     std::uint32_t chosen = end;
     for (std::uint32_t p = first; p < end; ++p) {

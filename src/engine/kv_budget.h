@@ -48,8 +48,9 @@ struct KvBudgetOptions {
   std::uint32_t interval =
       128;  // decoded tokens between two evictions; 1: every step, as most papers do, without compaction
   Compaction compaction = Compaction::kRepack;
-  bool full_layers = false;      // of a model with sliding windows the layers without one, and no others
-  bool keep_first_page = false;  // paged_eviction: the first page's tokens (sinks) do not compete
+  bool full_layers = false;       // of a model with sliding windows the layers without one, and no others
+  bool keep_first_page = false;   // paged_eviction: the first page's tokens (sinks) do not compete
+  bool keep_newest_page = false;  // paged_eviction: nor does the page just filled
 };
 
 // What evicting and compacting did so far.
