@@ -44,18 +44,15 @@ class BehindLossyTest : public CacheTest {
   }
 
   // As an engine does: what is found is loaded, the rest computed and stored.
-  std::uint32_t serve(const Tokens& tokens, const RequestPolicy& policy = {}) {
-    const std::uint32_t found = begin_to_store(tokens, policy, false);
+  std::uint32_t serve(const Tokens& tokens, const RequestPolicy& policy = {}, bool keep = false) {
+    const std::uint32_t found = begin_to_store(tokens, policy, keep);
     drain();
     EXPECT_TRUE(cache_->check_integrity());
     return found;
   }
   // The same for those that keep it in the pool, too.
   std::uint32_t serve_and_keep(const Tokens& tokens, const RequestPolicy& policy = {}) {
-    const std::uint32_t found = begin_to_store(tokens, policy, true);
-    drain();
-    EXPECT_TRUE(cache_->check_integrity());
-    return found;
+    return serve(tokens, policy, true);
   }
   std::uint32_t begin_to_store(const Tokens& tokens, const RequestPolicy& policy, bool keep) {
     Sequence sequence(*pool_);
@@ -75,6 +72,16 @@ class BehindLossyTest : public CacheTest {
   std::uint32_t found(const Tokens& tokens, const RequestPolicy& policy = {}) {
     Sequence sequence(*pool_);
     return fetch(asked(tokens), sequence, policy);
+  }
+
+  // In pages that it has already; what was computed behind lossy KV begins at 144.
+  Retrieval of_the_pool(const Tokens& tokens, Sequence& sequence, std::uint32_t length, std::uint32_t pages_free) {
+    Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
+    EXPECT_TRUE(retrieval.loaded()) << "of the pool";
+    EXPECT_EQ(retrieval.tokens(), length);
+    EXPECT_EQ(retrieval.lossy_from(), 144u);
+    EXPECT_EQ(pool_->pages_free(), pages_free) << "every page is shared";
+    return retrieval;
   }
 
   void empty_pool() { cache_->evict_until_free(pool_->blocks_total()); }
@@ -209,11 +216,7 @@ TEST_F(BehindLossyTest, ThePoolServesTheFrontOfWhatItHolds) {
   other[200] += 1;
   for (const auto& [tokens, length] : {std::pair(second, 240u), std::pair(other, 192u), std::pair(first, 144u)}) {
     Sequence sequence(*pool_);
-    const Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
-    EXPECT_TRUE(retrieval.loaded()) << "of the pool";
-    EXPECT_EQ(retrieval.tokens(), length);
-    EXPECT_EQ(retrieval.lossy_from(), 144u);
-    EXPECT_EQ(pool_->pages_free(), free) << "every page is shared";
+    const Retrieval retrieval = of_the_pool(tokens, sequence, length, free);
     std::uint32_t tokens_of_sources = 0;
     for (const SourceUsed& source : retrieval.sources()) tokens_of_sources += source.tokens;
     EXPECT_EQ(tokens_of_sources, length);
@@ -256,11 +259,7 @@ TEST_F(BehindLossyTest, ThePoolKeepsWhatWasComputedThere) {
   other[200] += 1;
   for (const auto& [tokens, length] : {std::pair(third, 304u), std::pair(other, 192u), std::pair(first, 144u)}) {
     Sequence sequence(*pool_);
-    const Retrieval retrieval = cache_->retrieve(asked(tokens), {}, sequence);
-    EXPECT_TRUE(retrieval.loaded()) << "of the pool";
-    EXPECT_EQ(retrieval.tokens(), length);
-    EXPECT_EQ(retrieval.lossy_from(), 144u);
-    EXPECT_EQ(pool_->pages_free(), free) << "every page is shared";
+    const Retrieval retrieval = of_the_pool(tokens, sequence, length, free);
     ASSERT_EQ(retrieval.sources().size(), length == 144 ? 1u : 2u);
     const SourceUsed &loaded = retrieval.sources().front(), &last = retrieval.sources().back();
     EXPECT_EQ(last.where, kPoolSource);
